@@ -25,7 +25,7 @@ use crate::controllers::shoot_serving::{self as serving, ShootServing};
 use crate::controllers::token_requestor::shoot as shoot_tokens;
 use crate::kube::{self, Applier, Patch};
 use crate::limits;
-use crate::resources::{self, Resources, Watched};
+use crate::resources::{self, ManagedResourceApplier, ManagedResourceHead};
 use crate::runtime::fence::Fence;
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::leader::{self, ElectionListener, Elector};
@@ -216,7 +216,7 @@ fn look_at_webhooks(shared: &AgentContext) -> bool {
 
 /// Whether the status of a ManagedResource reports a webhook that did not answer.
 fn is_refused(shared: &AgentContext) -> bool {
-    let conditions = |watched: &Watched| {
+    let conditions = |watched: &ManagedResourceHead| {
         watched.status.conditions.iter().any(|condition| webhooks::is_unanswered(&condition.message))
     };
     shared.managed.store().all().iter().any(|(_, watched)| conditions(watched))
@@ -291,7 +291,10 @@ fn start_elector(
     let part = Arc::new(ApplierPart {
         shared: Arc::clone(shared),
         stop: stop.clone(),
-        resources: Resources::new(identity.applier.clone(), resources::Settings::default()),
+        resources: ManagedResourceApplier::new(
+            identity.applier.clone(),
+            resources::ApplierSettings::default(),
+        ),
         lease: fence.clone(),
         standing: Mutex::default(),
         secrets: Marks::default(),
@@ -344,7 +347,7 @@ impl Shoots {
 struct ApplierPart {
     shared: Arc<AgentContext>,
     stop: Stop,
-    resources: Resources,
+    resources: ManagedResourceApplier,
     lease: Fence,
     standing: Mutex<Option<OtherHolder>>,
     secrets: Marks,

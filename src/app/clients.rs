@@ -10,10 +10,12 @@ use crate::base::sorted::SortedSet;
 use crate::base::stop::Stop;
 use crate::base::workers::Workers;
 use crate::config::settings::{ClientConnection, LeaderElection, Settings};
-use crate::kube::{self, Client, Connection, Garden, Gate, Gates, Options, Seed, in_cluster, kubeconfig};
-use crate::net::Daily;
+use crate::kube::{
+    self, Client, Connection, Garden, Options, RequestGate, RequestGates, Seed, in_cluster, kubeconfig,
+};
+use crate::net::DailyTraffic;
 use crate::runtime::fence::Fence;
-use crate::shoot::client::{Connector, Doors};
+use crate::shoot::client::{ShootConnector, ShootServers};
 
 use super::{Environment, Error};
 
@@ -53,10 +55,10 @@ pub(super) struct Clients {
     /// Limits that workers and charts share.
     pub(super) workers: Workers,
     /// Connections to the API servers of Shoots.
-    doors: Doors,
+    doors: ShootServers,
     options: Options,
-    seed_gate: Gate,
-    garden_gate: Gate,
+    seed_gate: RequestGate,
+    garden_gate: RequestGate,
     election_timeout: Duration,
     garden: Mutex<Option<GardenClients>>,
     /// Garden servers for which the log already has a warning about weak connections.
@@ -90,7 +92,7 @@ impl Clients {
             ..options(env, time)
         };
         let workers = Workers::new(settings.edge.workers);
-        let gates = Gates::new(&workers);
+        let gates = RequestGates::new(&workers);
         let (seed_gate, garden_gate) = (gates.gate(), gates.gate());
         let options = Options { permit: Some(fence.permit(election_timeout)), ..unlimited.clone() };
         let unlimited = Options { gate: Some(seed_gate.clone()), ..unlimited };
@@ -104,7 +106,7 @@ impl Clients {
         let garden_options = Options {
             tells_time: true,
             peer: "garden",
-            daily: Some(Daily::default()),
+            daily: Some(DailyTraffic::default()),
             ..limited(&options, &settings.garden_client_connection.connection)
         };
         let seed = client(&seed_options)?;
@@ -117,7 +119,7 @@ impl Clients {
             applier_write_timeout: lease_write_timeout(&settings.leader_election),
             unauthorized: Stop::new(),
             workers,
-            doors: Doors::new(gates),
+            doors: ShootServers::new(gates),
             options: garden_options,
             seed_gate,
             garden_gate,
@@ -149,18 +151,18 @@ impl Clients {
     }
 
     /// Clients of the clusters of Shoots for the applier, which writes under its own lease.
-    pub(super) fn served_shoots(&self, lease: &Fence) -> Connector {
+    pub(super) fn served_shoots(&self, lease: &Fence) -> ShootConnector {
         let options = Options {
             permit: Some(lease.permit(self.election_timeout)),
             write_timeout: self.applier_write_timeout,
             ..self.options.clone()
         };
-        Connector::new(self.seed_of_workers.clone(), options, &self.doors)
+        ShootConnector::new(self.seed_of_workers.clone(), options, &self.doors)
     }
 
     /// Clients of the clusters of Shoots for operations, which write under the leader's lease.
-    pub(super) fn shoots(&self) -> Connector {
-        Connector::new(self.seed_of_workers.clone(), self.options.clone(), &self.doors)
+    pub(super) fn shoots(&self) -> ShootConnector {
+        ShootConnector::new(self.seed_of_workers.clone(), self.options.clone(), &self.doors)
     }
 
     /// The same for the applier's leader election. It outlives the stop of the agent.
@@ -254,7 +256,7 @@ pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<
     let seed = &settings.seed_client_connection;
     let kubeconfig = seed.kubeconfig.as_deref();
     let variable = |name: &str| env.variable(name).map(str::to_owned);
-    let found = in_cluster::or_kubeconfig((kubeconfig, &seed.context), &variable, &env.service_account_dir);
+    let found = in_cluster::or_kubeconfig(kubeconfig, &seed.context, &variable, &env.service_account_dir);
     let place = kubeconfig.map(|path| path.display().to_string()).unwrap_or_default();
     found.map_err(|source| Error::Kubeconfig { cluster: "seed", place, source })?.ok_or(Error::NoSeed)
 }

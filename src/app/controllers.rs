@@ -13,7 +13,7 @@ use crate::config::version::GARDENER;
 use crate::controllers::lease::{self, Heartbeat};
 use crate::controllers::seed::Agent;
 use crate::controllers::{self, Site};
-use crate::deployer::Parent;
+use crate::deployer::ParentAgent;
 use crate::limits;
 use crate::net::ProxyPolicy;
 use crate::oci::{self, Puller};
@@ -188,9 +188,9 @@ fn site(
 }
 
 /// What an agent in a Shoot inherits, besides the configuration.
-fn parent(shared: &AgentContext) -> Parent {
+fn parent(shared: &AgentContext) -> ParentAgent {
     let path = |name: &str| shared.env.variable(name).filter(|path| !path.is_empty()).map(PathBuf::from);
-    Parent {
+    ParentAgent {
         images: path(images::VARIABLE),
         component_images: path("IMAGEVECTOR_OVERWRITE_COMPONENTS"),
         namespace: shared.env.variable("NAMESPACE").map(str::to_owned),
@@ -200,7 +200,7 @@ fn parent(shared: &AgentContext) -> Parent {
 /// Pulls charts from registries, over the same dialer and proxies as everything else.
 fn puller(shared: &AgentContext, stop: &Stop) -> Puller {
     let env = &shared.env;
-    let network = oci::Network {
+    let network = oci::RegistryNetwork {
         dialer: Arc::clone(&env.dialer),
         proxy: ProxyPolicy::from_env(&env.proxies()),
         system_cas: env.system_cas(),

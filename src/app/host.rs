@@ -23,7 +23,7 @@ pub(crate) fn inside(seed: &Client) -> Result<Option<&'static str>, Error> {
 mod tests {
     use super::*;
     use crate::kube::{Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     #[test]
     fn a_garden_in_the_seed_cluster_is_reached_there() {
@@ -36,7 +36,7 @@ mod tests {
             ("unknown", vec!["virtual-garden-kube-apiserver"], None),
         ];
         for (gardens, services, expected) in table {
-            let server = Server::plain(move |seen| {
+            let server = TestServer::plain(move |seen| {
                 let path = seen.path.split('?').next().unwrap_or_default();
                 match (path.ends_with("/gardens"), gardens) {
                     (true, "gardens") => {

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::config::settings::Listener;
+use crate::config::settings::ListenAddress;
 use crate::format::address::authority;
-use crate::serve::{self, Routes, Server};
+use crate::serve::{self, HttpServer, Routes};
 
 use super::{Environment, Error};
 
@@ -12,10 +12,10 @@ use super::{Environment, Error};
 pub(super) fn listen(
     what: &str,
     field: &str,
-    at: &Listener,
+    at: &ListenAddress,
     routes: Routes,
     env: &Environment,
-) -> Result<Server, Error> {
+) -> Result<HttpServer, Error> {
     let server = serve::start(&at.bind_address, at.port, routes, &env.stop)
         .map_err(|source| Error::System { operation: listening(what, field, at, &source), source })?;
     let address = server.addr().to_string();
@@ -24,7 +24,7 @@ pub(super) fn listen(
 }
 
 /// What failed, with the field to change.
-fn listening(what: &str, field: &str, at: &Listener, error: &io::Error) -> String {
+fn listening(what: &str, field: &str, at: &ListenAddress, error: &io::Error) -> String {
     let (address, port) = (&at.bind_address, at.port);
     let (part, remedy) = match error.kind() {
         io::ErrorKind::AddrInUse => ("port", "another program has the port, so choose another one"),
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn who_cannot_listen_names_the_field() {
-        let at = |bind_address: &str| Listener { bind_address: bind_address.to_owned(), port: 2728 };
+        let at = |bind_address: &str| ListenAddress { bind_address: bind_address.to_owned(), port: 2728 };
         let error = |kind: io::ErrorKind| kind.into();
         let table = [
             (

@@ -51,13 +51,13 @@ use crate::limits;
 use crate::net::{Dial, ProxyEnv, SystemCas};
 use crate::oci;
 use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::events::EventRecorder;
 use crate::runtime::fence::Fence;
 use crate::runtime::leader::{self, ElectionListener, Elector};
 use crate::runtime::pool::{Lanes, Pool};
 use crate::runtime::source::WatchSource;
-use crate::shoot::Served;
+use crate::shoot::ServedShoots;
 
 pub use error::Error;
 pub use process::{ask_for_identity, process};
@@ -131,11 +131,11 @@ struct AgentContext {
     registration: SeedRegistration,
     charts: oci::Cache,
     /// The applied ManagedResources of the seed during a term.
-    managed: WatchSource<Watched>,
+    managed: WatchSource<ManagedResourceHead>,
     /// The inputs of the seed's NetworkPolicies.
     policy_watches: NetworkPolicyWatches,
     /// The clusters of Shoots that the applier serves.
-    served: Served,
+    served: ServedShoots,
     /// What the requestors of tokens share.
     tokens: token_requestor::TokenRequestorState,
     /// The images of control planes.
@@ -246,7 +246,7 @@ fn run_round(
         charts,
         managed,
         policy_watches: NetworkPolicyWatches::default(),
-        served: Served::default(),
+        served: ServedShoots::default(),
         tokens: token_requestor::TokenRequestorState::default(),
         images,
         keep_leases: round.keep_leases.clone(),

@@ -18,12 +18,12 @@ use crate::chart::child::Renderer;
 
 use crate::config::file::load_to_run;
 use crate::config::version::{BUILT_UNIX_S, GARDENER, PROGRAM};
-use crate::config::{Loaded, Settings};
+use crate::config::{LoadedConfig, Settings};
 use crate::format::hex;
 use crate::kube::in_cluster::SERVICE_ACCOUNT_DIRECTORY;
 use crate::limits;
 use crate::net::SystemDialer;
-use crate::pki::keys::Stock;
+use crate::pki::keys::RsaKeyStock;
 
 use super::reload::{self, Files, Reloader, needs_restart};
 use super::report::Call;
@@ -36,7 +36,7 @@ const FAILURE: u8 = 1;
 /// Runs the agent and returns the exit code. `config` is the file of the settings, which SIGHUP reads again;
 /// `variables` are the environment of the process; `give_up` ends the process at once with a code.
 pub fn process(
-    loaded: Loaded,
+    loaded: LoadedConfig,
     config: &Path,
     variables: SortedMap<String, String>,
     give_up: fn(u8) -> !,
@@ -87,13 +87,16 @@ pub fn process(
 
 /// The command `rebootstrap`: returns a text about what it did, or why it did
 /// nothing. Errors: as [`rebootstrap`].
-pub fn ask_for_identity(loaded: &Loaded, variables: SortedMap<String, String>) -> Result<String, String> {
+pub fn ask_for_identity(
+    loaded: &LoadedConfig,
+    variables: SortedMap<String, String>,
+) -> Result<String, String> {
     rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables))
 }
 
 fn environment(clock: Clock, stop: Stop, variables: SortedMap<String, String>) -> Environment {
     Environment {
-        keys: Arc::new(Stock::new(&stop)),
+        keys: Arc::new(RsaKeyStock::new(&stop)),
         clock,
         built: Timestamp::from_unix(BUILT_UNIX_S),
         dialer: Arc::new(SystemDialer),
@@ -163,14 +166,14 @@ impl Reloading {
     }
 }
 
-fn warn(loaded: &Loaded) {
+fn warn(loaded: &LoadedConfig) {
     for warning in &loaded.warnings {
         let text = warning.to_string();
         log::warn!(warning = text.as_str(); "The configuration has a warning");
     }
 }
 
-fn start_log(loaded: &Loaded, variables: &SortedMap<String, String>, clock: &Clock) {
+fn start_log(loaded: &LoadedConfig, variables: &SortedMap<String, String>, clock: &Clock) {
     let (level, format) = (loaded.settings.log_level, loaded.settings.log_format);
     let is_journal = variables.contains_key("JOURNAL_STREAM");
     logging::start(logging::Options { level, format, is_journal, clock: clock.clone() });

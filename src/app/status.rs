@@ -15,7 +15,7 @@ use crate::controllers::lease::LeaseHealth;
 use crate::runtime::fence::Fence;
 use crate::runtime::health::ThreadProgress;
 use crate::runtime::store::StoreView;
-use crate::serve::{Checks, Response, Routes, Server};
+use crate::serve::{Checks, HttpServer, Routes, ServerResponse};
 
 use super::listen::listen;
 use super::owed::OwedRenewal;
@@ -431,7 +431,7 @@ pub(super) fn serve(
     env: &Environment,
     status: &AgentStatus,
     sources: Sources,
-) -> Result<Vec<Server>, Error> {
+) -> Result<Vec<HttpServer>, Error> {
     let tolerant = settings.edge.liveness_tolerate_offline;
     status.allow(patience(settings), tolerant);
     let (page, numbers, sources) = (status.clone(), status.clone(), Arc::new(sources));
@@ -445,7 +445,7 @@ pub(super) fn serve(
         report::refresh(&numbers, &sources, metrics);
     });
     if settings.profiling {
-        metrics = metrics.get("/debug/pprof", |_| Response::text(200, process::profile()));
+        metrics = metrics.get("/debug/pprof", |_| ServerResponse::text(200, process::profile()));
     }
     Ok(vec![
         listen("probes", "server.healthProbes", &settings.health_probes, probes, env)?,

@@ -17,7 +17,7 @@ use crate::format::time::{parse_rfc3339, rfc3339};
 
 /// The state of the seed's Secret with the credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Copy {
+pub(crate) enum SecretCopy {
     /// It does not exist.
     Missing,
     /// The garden has different credentials.
@@ -26,7 +26,7 @@ pub(crate) enum Copy {
     Same(Option<Timestamp>),
 }
 
-impl Copy {
+impl SecretCopy {
     /// Reads the state from the Secret, if it exists, and whether its content is right. A Secret without a readable
     /// time of its last write is written again.
     pub(crate) fn read(secret: Option<&Value>, is_right: impl FnOnce(&Value) -> bool) -> Self {
@@ -40,9 +40,9 @@ impl Copy {
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct BackupFacts<'a> {
     /// The credentials in the seed.
-    pub(crate) copy: Copy,
+    pub(crate) copy: SecretCopy,
     /// The extension object, if there is one.
     pub(crate) object: Option<&'a Value>,
     pub(crate) spec: &'a Value,
@@ -65,7 +65,7 @@ pub(crate) enum State {
 
 /// The actions to take.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct BackupPlan {
     /// Whether to write the credentials.
     pub(crate) writes_copy: bool,
     /// Whether to write the object and to trigger the extension.
@@ -77,10 +77,10 @@ pub(crate) struct Plan {
 }
 
 /// Decides; see the module.
-pub(crate) fn plan(facts: &Facts<'_>) -> Plan {
-    let writes_copy = !matches!(facts.copy, Copy::Same(Some(_)));
+pub(crate) fn plan(facts: &BackupFacts<'_>) -> BackupPlan {
+    let writes_copy = !matches!(facts.copy, SecretCopy::Same(Some(_)));
     let (asks, state, again) = judge(facts);
-    Plan { writes_copy, asks, state, again }
+    BackupPlan { writes_copy, asks, state, again }
 }
 
 /// How long an extension may take to start.
@@ -88,7 +88,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 /// How often to trigger an extension whose last answer is stale or which has failed. It may answer at once each time.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
+fn judge(facts: &BackupFacts<'_>) -> (bool, State, Option<Duration>) {
     let asked = (true, State::Pending, Some(BEGINS_WITHIN));
     let Some(object) = facts.object else { return asked };
     let (status, operation) = (&object["status"], annotation(object, OPERATION));
@@ -96,7 +96,7 @@ fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
         // The extension waits for state from us, and the step that should follow was lost.
         return asked;
     }
-    let is_other = !matches!(facts.copy, Copy::Same(_)) || !is_same_spec(&object["spec"], facts.spec);
+    let is_other = !matches!(facts.copy, SecretCopy::Same(_)) || !is_same_spec(&object["spec"], facts.spec);
     let asked_at = parse_rfc3339(annotation(object, TIMESTAMP)).ok();
     let age = asked_at.map_or(Duration::MAX, |at| facts.now.since(at));
     // After this time, the extension is triggered again or counts as not started.
@@ -112,7 +112,7 @@ fn judge(facts: &Facts<'_>) -> (bool, State, Option<Duration>) {
     let field = |name: &str| last.get(name).and_then(Value::as_str).unwrap_or_default();
     let updated = parse_rfc3339(field("lastUpdateTime")).unwrap_or_default();
     let written = match facts.copy {
-        Copy::Same(Some(at)) => Timestamp::from_unix(at.unix()),
+        SecretCopy::Same(Some(at)) => Timestamp::from_unix(at.unix()),
         _ => facts.now,
     };
     if is_other || updated < written {
@@ -216,11 +216,12 @@ mod tests {
         object
     }
 
-    fn planned(copy: Copy, object: Option<&Value>) -> (bool, bool, String) {
+    fn planned(copy: SecretCopy, object: Option<&Value>) -> (bool, bool, String) {
         let spec = json!({"type": "lab"});
         let now = at("2026-01-01T20:00:00Z");
-        let facts = Facts { copy, object, spec: &spec, refresh: Some(Duration::from_secs(12 * 3_600)), now };
-        let Plan { writes_copy, asks, state, .. } = plan(&facts);
+        let facts =
+            BackupFacts { copy, object, spec: &spec, refresh: Some(Duration::from_secs(12 * 3_600)), now };
+        let BackupPlan { writes_copy, asks, state, .. } = plan(&facts);
         let state = match state {
             State::Pending => "pending".to_owned(),
             State::Unheard => "unheard".to_owned(),
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn actions_and_reported_states() {
-        let same = Copy::Same(Some(at(WRITTEN)));
+        let same = SecretCopy::Same(Some(at(WRITTEN)));
         let done = || Some(object("", Some(("Reconcile", "Succeeded", AFTER))));
         let mut wrong = done();
         wrong.as_mut().unwrap()["status"]["lastError"] = json!({"description": "no quota"});
@@ -241,12 +242,17 @@ mod tests {
         let failed = "extension state is not Succeeded but Failed";
         let with = |operation, last| Some(object(operation, last));
         let table = [
-            ("nothing is there", Copy::Missing, None, (true, true, "pending")),
+            ("nothing is there", SecretCopy::Missing, None, (true, true, "pending")),
             ("only the credentials are", same, None, (false, true, "pending")),
             ("all is well", same, done(), (false, false, "done")),
-            ("other credentials", Copy::Other, done(), (true, true, "pending")),
-            ("the credentials were deleted", Copy::Missing, done(), (true, true, "pending")),
-            ("it does not say when they were written", Copy::Same(None), done(), (true, true, "pending")),
+            ("other credentials", SecretCopy::Other, done(), (true, true, "pending")),
+            ("the credentials were deleted", SecretCopy::Missing, done(), (true, true, "pending")),
+            (
+                "it does not say when they were written",
+                SecretCopy::Same(None),
+                done(),
+                (true, true, "pending"),
+            ),
             ("another spec", same, other, (false, true, "pending")),
             (
                 "an older success",
@@ -316,9 +322,9 @@ mod tests {
             let mut object = object(operation, last);
             object["metadata"]["annotations"][TIMESTAMP] = json!("2026-01-01T10:00:02Z");
             let now = at("2026-01-01T10:00:02Z").plus(Duration::from_secs(age_s));
-            let copy = Copy::Same(Some(at(WRITTEN)));
-            let Plan { asks, state, again, .. } =
-                plan(&Facts { copy, object: Some(&object), spec: &spec, refresh: None, now });
+            let copy = SecretCopy::Same(Some(at(WRITTEN)));
+            let BackupPlan { asks, state, again, .. } =
+                plan(&BackupFacts { copy, object: Some(&object), spec: &spec, refresh: None, now });
             let words = match state {
                 State::Failed(failed) => failed.text,
                 state => format!("{state:?}"),
@@ -353,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_request_counts_from_its_second_on() {
-        let same = Copy::Same(Some(at("2026-01-01T10:00:00.9Z")));
+        let same = SecretCopy::Same(Some(at("2026-01-01T10:00:00.9Z")));
         let mut live = object("reconcile", Some(("Reconcile", "Succeeded", BEFORE)));
         live["metadata"]["annotations"][TIMESTAMP] = json!("2026-01-01T10:00:00.95Z");
         assert_eq!(planned(same, Some(&live)), (false, false, "unheard".to_owned()));
@@ -363,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_success_is_valid_for_half_a_day() {
-        let same = Copy::Same(Some(at("2025-12-01T10:00:00Z")));
+        let same = SecretCopy::Same(Some(at("2025-12-01T10:00:00Z")));
         let table = [("2026-01-01T08:00:00Z", false), ("2026-01-01T07:59:59Z", true)];
         for (updated, asks) in table {
             let live = object("", Some(("Reconcile", "Succeeded", updated)));

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
-use crate::extension::{TIMESTAMP, Target};
+use crate::extension::{ExtensionObject, TIMESTAMP};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Error, Garden};
@@ -62,15 +62,16 @@ pub fn entry_name(plane: &str, uid: &str) -> String {
 }
 
 /// The BackupEntry of a Shoot, in the namespace of its project.
-pub(crate) fn entry(namespace: &str, name: &str) -> Target {
-    Target { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
+pub(crate) fn entry(namespace: &str, name: &str) -> ExtensionObject {
+    ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
 }
 
 /// Creates or updates the BackupEntry of a Shoot in a bucket, and triggers its reconciliation.
 pub(crate) fn deploy_entry(
     garden: &Garden,
-    entry: &Target,
-    (shoot, bucket): (&Value, &str),
+    entry: &ExtensionObject,
+    shoot: &Value,
+    bucket: &str,
     now: Timestamp,
 ) -> Result<(), Error> {
     write::ensure(garden, &BACKUP_ENTRY, &entry.key, |object| {

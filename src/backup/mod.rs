@@ -6,7 +6,7 @@ pub mod garden;
 pub(crate) mod round;
 pub(crate) mod status;
 
-pub(crate) use round::{Kind, Known, Round};
+pub(crate) use round::{BackupKind, BackupRound, KnownExtensions};
 
 /// The finalizer of BackupBuckets and BackupEntries.
 pub(crate) const FINALIZER: &str = "gardener";

@@ -9,28 +9,28 @@ use crate::api::gardener::{BACKUP_BUCKET, ControllerInstallation, ControllerRegi
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
-use crate::extension::credentials::{self, Credentials};
+use crate::extension::credentials::{self, GardenCredentials};
 use crate::extension::required::unheard;
-use crate::extension::{TIMESTAMP, Target, Wish, problem};
+use crate::extension::{DesiredExtension, ExtensionObject, TIMESTAMP, problem};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
 use crate::format::view;
-use crate::kube::{Error, Garden, Patch, Seed, Verdict};
+use crate::kube::{Error, ErrorVerdict, Garden, Patch, Seed};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::events::{Event, InvolvedObject};
 use crate::runtime::store::Store;
 use crate::runtime::write;
 
 use super::FINALIZER;
-use super::decide::{self, Copy, Facts, Plan};
-use super::status::{self, Report, Way};
+use super::decide::{self, BackupFacts, BackupPlan, SecretCopy};
+use super::status::{self, BackupReport, OperationProgress};
 
 /// The longest name of an object in the seed.
 const NAME_MAX: usize = 253;
 
 /// The kind of the object.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub(crate) struct BackupKind {
     pub(crate) core: Resource,
     pub(crate) extension: Resource,
     /// The controller that reports events: `backupbucket-controller`.
@@ -41,17 +41,17 @@ pub(crate) struct Kind {
 
 /// The registered extensions of the garden, and the installed ones of the seed.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct KnownExtensions {
     /// All registrations of the garden.
     pub(crate) registrations: Store<ControllerRegistration>,
     /// The installations of the seed.
     pub(crate) installations: Store<ControllerInstallation>,
 }
 
-pub(crate) struct Round<'a> {
+pub(crate) struct BackupRound<'a> {
     pub(crate) clusters: (&'a Garden, &'a Seed),
     /// The kind of the object.
-    pub(crate) kind: &'static Kind,
+    pub(crate) kind: &'static BackupKind,
     /// The object of the garden as it was last read or written.
     pub(crate) object: Value,
     /// The context of the reconciliation.
@@ -60,17 +60,17 @@ pub(crate) struct Round<'a> {
     is_told: bool,
 }
 
-impl std::fmt::Debug for Round<'_> {
+impl std::fmt::Debug for BackupRound<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Round").field(&self.key()).finish()
+        f.debug_tuple("BackupRound").field(&self.key()).finish()
     }
 }
 
-impl<'a> Round<'a> {
+impl<'a> BackupRound<'a> {
     /// Starts a reconciliation of an object.
     pub(crate) const fn new(
         clusters: (&'a Garden, &'a Seed),
-        kind: &'static Kind,
+        kind: &'static BackupKind,
         object: Value,
         cx: &'a ReconcileContext,
     ) -> Self {
@@ -91,8 +91,8 @@ impl<'a> Round<'a> {
     }
 
     /// The extension object, which has the same name.
-    pub(crate) fn target(&self) -> Target {
-        Target { resource: self.kind.extension.clone(), key: Key::cluster(self.key().name) }
+    pub(crate) fn target(&self) -> ExtensionObject {
+        ExtensionObject { resource: self.kind.extension.clone(), key: Key::cluster(self.key().name) }
     }
 
     /// The Secret of the seed with the credentials.
@@ -120,7 +120,7 @@ impl<'a> Round<'a> {
     }
 
     /// The failure when no extension has started to work on an object of this type.
-    pub(crate) fn unheard(&self, type_name: &Value, known: &Known) -> Failed {
+    pub(crate) fn unheard(&self, type_name: &Value, known: &KnownExtensions) -> Failed {
         let kind = if self.kind.core == BACKUP_BUCKET { "BackupBucket" } else { "BackupEntry" };
         unheard(kind, text(type_name), &known.registrations.values(), &known.installations.values())
     }
@@ -140,42 +140,47 @@ impl<'a> Round<'a> {
     /// extension; a success is valid for `refresh`.
     pub(crate) fn prepare(
         &self,
-        credentials: &Credentials,
-        wish: &Wish,
+        credentials: &GardenCredentials,
+        wish: &DesiredExtension,
         refresh: Option<Duration>,
-    ) -> Result<(Plan, Option<Value>), Error> {
+    ) -> Result<(BackupPlan, Option<Value>), Error> {
         let copy = self.copy_of(credentials)?;
         let object = self.target().find(self.seed())?;
         let now = self.cx.clock.now();
-        let plan = decide::plan(&Facts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
+        let plan =
+            decide::plan(&BackupFacts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
         if plan.writes_copy {
-            self.bring(credentials)?;
+            self.apply_credentials(credentials)?;
         }
         Ok((plan, object))
     }
 
     /// Compares the credentials in the seed with the garden's.
-    pub(crate) fn copy_of(&self, credentials: &Credentials) -> Result<Copy, Error> {
+    pub(crate) fn copy_of(&self, credentials: &GardenCredentials) -> Result<SecretCopy, Error> {
         let key = self.secret();
         let secret = self.seed().find::<Value>(&SECRET, &key)?;
         let context = credentials::context(&self.kind.core, &self.object);
-        Ok(Copy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
+        Ok(SecretCopy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
     }
 
     /// Writes the credentials into the seed.
-    pub(crate) fn bring(&self, credentials: &Credentials) -> Result<(), Error> {
+    pub(crate) fn apply_credentials(&self, credentials: &GardenCredentials) -> Result<(), Error> {
         let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
         let context = credentials::context(&self.kind.core, &self.object);
-        credentials.bring(self.seed(), &self.secret(), &annotations, &context).map(drop)
+        credentials.apply(self.seed(), &self.secret(), &annotations, &context).map(drop)
     }
 
     /// Writes the progress to the garden's status if it changed.
-    pub(crate) fn report(&mut self, report: &Report) -> Result<(), Error> {
+    pub(crate) fn report(&mut self, report: &BackupReport) -> Result<(), Error> {
         self.report_with(report, Map::new())
     }
 
     /// The same, with other fields of the status.
-    pub(crate) fn report_with(&mut self, report: &Report, more: Map<String, Value>) -> Result<(), Error> {
+    pub(crate) fn report_with(
+        &mut self,
+        report: &BackupReport,
+        more: Map<String, Value>,
+    ) -> Result<(), Error> {
         match status::patch(&self.object, report, more, self.cx.clock.now()) {
             Some(patch) => self.write_status(patch),
             None => Ok(()),
@@ -198,7 +203,7 @@ impl<'a> Round<'a> {
     ) -> Result<(), Error> {
         self.is_told = true;
         let (about, note) = (self.about(), failed.text.clone());
-        let report = Report { operation, way: Way::Error(failed), description };
+        let report = BackupReport { operation, way: OperationProgress::Error(failed), description };
         let Some(patch) = status::patch(&self.object, &report, Map::new(), self.cx.clock.now()) else {
             return Ok(());
         };
@@ -232,7 +237,7 @@ impl<'a> Round<'a> {
             && !self.is_told
             && !failure.passes()
         {
-            let is_wrong = failure.verdict() == Some(Verdict::Invalid);
+            let is_wrong = failure.verdict() == Some(ErrorVerdict::Invalid);
             let text = failure.text();
             self.try_to_tell(operation, if is_wrong { problem(text) } else { Failed::new(text) });
         }

@@ -36,7 +36,7 @@ pub(crate) fn noun(operation: &str) -> &'static str {
 
 /// The progress of an operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum OperationProgress {
     Processing,
     /// It will start later.
     Pending,
@@ -44,7 +44,7 @@ pub(crate) enum Way {
     Succeeded,
 }
 
-impl Way {
+impl OperationProgress {
     /// State and percents.
     const fn words(&self) -> (&'static str, u32) {
         match self {
@@ -58,9 +58,9 @@ impl Way {
 
 /// The content of a status report.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Report {
+pub(crate) struct BackupReport {
     pub(crate) operation: &'static str,
-    pub(crate) way: Way,
+    pub(crate) way: OperationProgress,
     /// A description for people.
     pub(crate) description: String,
 }
@@ -68,7 +68,7 @@ pub(crate) struct Report {
 /// The patch of the status, or `None` if nothing changed. `more` are other fields of the status.
 pub(crate) fn patch(
     object: &Value,
-    report: &Report,
+    report: &BackupReport,
     more: Map<String, Value>,
     now: Timestamp,
 ) -> Option<Value> {
@@ -85,10 +85,10 @@ pub(crate) fn patch(
         fields.insert("observedGeneration".to_owned(), generation.clone());
     }
     let error = match &report.way {
-        Way::Error(failed) => json!({"description": failed.text, "codes": codes(failed)}),
-        Way::Succeeded => Value::Null,
+        OperationProgress::Error(failed) => json!({"description": failed.text, "codes": codes(failed)}),
+        OperationProgress::Succeeded => Value::Null,
         // The last error stays visible until a success.
-        Way::Processing | Way::Pending => status["lastError"].clone(),
+        OperationProgress::Processing | OperationProgress::Pending => status["lastError"].clone(),
     };
     let told = |name: &str| &status["lastError"][name];
     if error.is_null() != status["lastError"].is_null()
@@ -105,12 +105,13 @@ fn codes(failed: &Failed) -> Value {
     if failed.codes.is_empty() { Value::Null } else { json!(failed.codes) }
 }
 
-fn says(last: &Value, report: &Report) -> bool {
+fn says(last: &Value, report: &BackupReport) -> bool {
     let (state, progress) = report.way.words();
     let is_same = last["state"] == state && last["progress"] == progress;
     // Any success ends the operation that the status named before.
-    let is_done =
-        is_same && report.way == Way::Succeeded && !["Migrate", "Restore"].contains(&report.operation);
+    let is_done = is_same
+        && report.way == OperationProgress::Succeeded
+        && !["Migrate", "Restore"].contains(&report.operation);
     is_done
         || is_same && last["type"] == report.operation && last["description"] == report.description.as_str()
 }
@@ -157,11 +158,11 @@ mod tests {
         }
     }
 
-    fn report(operation: &'static str, way: Way) -> Report {
-        Report { operation, way, description: "words".to_owned() }
+    fn report(operation: &'static str, way: OperationProgress) -> BackupReport {
+        BackupReport { operation, way, description: "words".to_owned() }
     }
 
-    fn told(object: &mut Value, report: &Report) -> Option<Vec<String>> {
+    fn told(object: &mut Value, report: &BackupReport) -> Option<Vec<String>> {
         let found = patch(object, report, Map::new(), NOW)?;
         let fields = found["status"].as_object().unwrap().clone();
         let names = fields.keys().cloned().collect();
@@ -177,28 +178,31 @@ mod tests {
         let all = |names: &[&str]| Some(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
         let failed = |text: &str, codes: &[&str]| {
             let codes = codes.iter().map(|code| (*code).to_owned()).collect();
-            Way::Error(Failed { codes, ..Failed::new(text) })
+            OperationProgress::Error(Failed { codes, ..Failed::new(text) })
         };
         let table = [
-            (report("Create", Way::Processing), all(&["lastOperation", "observedGeneration"])),
-            (report("Create", Way::Processing), None),
+            (report("Create", OperationProgress::Processing), all(&["lastOperation", "observedGeneration"])),
+            (report("Create", OperationProgress::Processing), None),
             (
                 report("Create", failed("a", &["X"])),
                 all(&["lastError", "lastOperation", "observedGeneration"]),
             ),
             (report("Create", failed("a", &["X"])), None),
             (report("Create", failed("a", &[])), all(&["lastError"])),
-            (report("Create", Way::Processing), all(&["lastOperation", "observedGeneration"])),
-            (report("Create", Way::Succeeded), all(&["lastError", "lastOperation", "observedGeneration"])),
-            (report("Reconcile", Way::Succeeded), None),
-            (report("Restore", Way::Succeeded), all(&["lastOperation", "observedGeneration"])),
-            (report("Delete", Way::Pending), all(&["lastOperation", "observedGeneration"])),
+            (report("Create", OperationProgress::Processing), all(&["lastOperation", "observedGeneration"])),
+            (
+                report("Create", OperationProgress::Succeeded),
+                all(&["lastError", "lastOperation", "observedGeneration"]),
+            ),
+            (report("Reconcile", OperationProgress::Succeeded), None),
+            (report("Restore", OperationProgress::Succeeded), all(&["lastOperation", "observedGeneration"])),
+            (report("Delete", OperationProgress::Pending), all(&["lastOperation", "observedGeneration"])),
         ];
         for (n, (report, expected)) in table.into_iter().enumerate() {
             assert_eq!(told(&mut object, &report), expected, "{n}: {report:?}");
         }
         object["metadata"]["generation"] = json!(2);
-        let again = told(&mut object, &report("Delete", Way::Pending));
+        let again = told(&mut object, &report("Delete", OperationProgress::Pending));
         assert_eq!(again, all(&["lastOperation", "observedGeneration"]), "another generation");
         assert_eq!(object["status"]["observedGeneration"], 2);
         assert_eq!(object["status"]["lastOperation"]["lastUpdateTime"], rfc3339(NOW));
@@ -209,7 +213,8 @@ mod tests {
         let object = json!({"metadata": {}, "status": {"providerStatus": {"a": 1}, "lastOperation":
             {"type": "Create", "state": "Succeeded", "progress": 100, "description": "words"}}});
         let more = |value: Value| Map::from_iter([("providerStatus".to_owned(), value)]);
-        let found = |value: Value| patch(&object, &report("Create", Way::Succeeded), more(value), NOW);
+        let found =
+            |value: Value| patch(&object, &report("Create", OperationProgress::Succeeded), more(value), NOW);
         assert_eq!(found(json!({"a": 1})), None);
         assert_eq!(found(json!({"a": 2})), Some(json!({"status": {"providerStatus": {"a": 2}}})));
     }

@@ -81,19 +81,19 @@ impl fmt::Debug for Timestamp {
 pub type Mono = Duration;
 
 /// What a clock provides.
-pub trait Source: Send + Sync + fmt::Debug {
+pub trait TimeSource: Send + Sync + fmt::Debug {
     /// Wall-clock time: may be wrong, may jump.
     fn now(&self) -> Timestamp;
     /// The present time of the monotonic clock.
     fn mono(&self) -> Mono;
     /// How long a thread must really block until `d` of this clock has passed. A simulated clock returns less. Every
-    /// wait is a loop that reads [`Source::mono`] again.
+    /// wait is a loop that reads [`TimeSource::mono`] again.
     fn real(&self, d: Duration) -> Duration;
 }
 
 /// The clock that all code takes. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Clock(Arc<dyn Source>);
+pub struct Clock(Arc<dyn TimeSource>);
 
 impl Clock {
     /// The clock of the machine.
@@ -102,7 +102,7 @@ impl Clock {
     }
 
     /// A clock with another source.
-    pub fn new(source: Arc<dyn Source>) -> Self {
+    pub fn new(source: Arc<dyn TimeSource>) -> Self {
         Self(source)
     }
 
@@ -116,7 +116,7 @@ impl Clock {
         self.0.mono()
     }
 
-    /// See [`Source::real`].
+    /// See [`TimeSource::real`].
     pub fn real(&self, d: Duration) -> Duration {
         self.0.real(d)
     }
@@ -150,7 +150,7 @@ struct System {
 /// The system's waits do not count suspended time. After a resume, all waits notice the new time within this duration.
 const WAKE_UP_TIME: Duration = Duration::from_secs(20);
 
-impl Source for System {
+impl TimeSource for System {
     #[allow(clippy::disallowed_methods)] // the one place
     fn now(&self) -> Timestamp {
         match std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH) {
@@ -218,7 +218,7 @@ impl Simulated {
     }
 }
 
-impl Source for Simulated {
+impl TimeSource for Simulated {
     fn now(&self) -> Timestamp {
         Timestamp::from_unix_nanos(self.wall_nanos.load(Ordering::SeqCst)).plus(self.scaled())
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::clock::{Clock, Mono, Source, Timestamp};
+use super::clock::{Clock, Mono, TimeSource, Timestamp};
 
 /// A slower answer is too inaccurate.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const HALF_SECOND: i64 = 500_000_000;
 const UNKNOWN: i64 = i64::MIN;
 
 #[derive(Debug)]
-struct Inner {
+struct TimeOffsets {
     system: Clock,
     built: Timestamp,
     /// Offset from monotonic time in nanoseconds. Atomic, because the heartbeat must not wait for a lock.
@@ -29,7 +29,7 @@ struct Inner {
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct GardenTime(Arc<Inner>);
+pub struct GardenTime(Arc<TimeOffsets>);
 
 /// Which time a [`Clock`] shows.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ enum Shows {
 }
 
 #[derive(Debug)]
-struct View {
+struct ShownTime {
     time: GardenTime,
     shows: Shows,
 }
@@ -53,7 +53,7 @@ impl GardenTime {
     pub(crate) fn new(system: Clock, built: Timestamp, seen: Option<Timestamp>) -> Self {
         let floor = seen.map_or(built, |seen| seen.max(built));
         let floor = AtomicI64::new(behind(floor, system.mono()));
-        Self(Arc::new(Inner { system, built, floor, garden: AtomicI64::new(UNKNOWN) }))
+        Self(Arc::new(TimeOffsets { system, built, floor, garden: AtomicI64::new(UNKNOWN) }))
     }
 
     /// The machine's time, at least the floor.
@@ -121,7 +121,7 @@ impl GardenTime {
     }
 
     fn clock(&self, shows: Shows) -> Clock {
-        Clock::new(Arc::new(View { time: self.clone(), shows }))
+        Clock::new(Arc::new(ShownTime { time: self.clone(), shows }))
     }
 
     fn at(&self, offset: i64) -> Timestamp {
@@ -134,7 +134,7 @@ fn behind(at: Timestamp, mono: Mono) -> i64 {
     at.minus(mono).unix_nanos()
 }
 
-impl Source for View {
+impl TimeSource for ShownTime {
     fn now(&self) -> Timestamp {
         let time = &self.time;
         match self.shows {

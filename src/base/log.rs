@@ -16,7 +16,7 @@ use crate::limits;
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// One JSON object: `level`, `ts`, `logger`, `msg`, then the pairs.
     Json,
     /// A text for people.
@@ -29,7 +29,7 @@ pub struct Options {
     /// The lowest level that is written.
     pub level: LevelFilter,
     /// The form of a line.
-    pub format: Format,
+    pub format: LogFormat,
     /// Standard error is the journal: lines carry a priority, and text lines carry no time.
     pub is_journal: bool,
     /// The source of `ts`.
@@ -57,17 +57,17 @@ pub fn start(options: Options) {
 }
 
 /// Captures all lines of the process until dropped; standard error gets none of them. For tests.
-pub fn capture() -> Capture {
+pub fn capture() -> LogCapture {
     let lines = Arc::new(Lines::default());
     CAPTURES.lock().ignore_poison().push(Arc::downgrade(&lines));
-    Capture(lines)
+    LogCapture(lines)
 }
 
 /// Captured lines.
 #[derive(Debug)]
-pub struct Capture(Arc<Lines>);
+pub struct LogCapture(Arc<Lines>);
 
-impl Capture {
+impl LogCapture {
     /// The lines from an index on.
     pub fn since(&self, place: usize) -> Vec<String> {
         self.0.lock().ignore_poison().get(place..).unwrap_or_default().to_vec()
@@ -112,14 +112,15 @@ fn line(record: &Record<'_>) -> String {
     }
     let entry = Entry {
         level: record.level(),
-        time: (!options.is_journal || options.format == Format::Json).then(|| rfc3339(options.clock.now())),
+        time: (!options.is_journal || options.format == LogFormat::Json)
+            .then(|| rfc3339(options.clock.now())),
         logger: logger(record.target()),
         message: head(&record.args().to_string(), limits::LOG_VALUE_BYTES_MAX).to_owned(),
         pairs: pairs.0,
     };
     match options.format {
-        Format::Json => entry.json(&mut out),
-        Format::Text => entry.text(&mut out),
+        LogFormat::Json => entry.json(&mut out),
+        LogFormat::Text => entry.text(&mut out),
     }
     out.push('\n');
     out
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn lines_have_the_form_that_the_options_say() {
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(1_735_787_045), 1));
-        let options = Options { level: LevelFilter::Info, format: Format::Json, is_journal: false, clock };
+        let options = Options { level: LevelFilter::Info, format: LogFormat::Json, is_journal: false, clock };
         let capture = capture();
         let mine =
             |part: &str| capture.since(0).into_iter().filter(|line| line.contains(part)).collect::<Vec<_>>();
@@ -243,7 +244,7 @@ mod tests {
         let rest = r#"Z","logger":"base.log","msg":"Marker one","attempt":3,"done":true,"err":"a \"b\"\nc"}"#;
         assert!(lines[0].ends_with(rest), "{}", lines[0]);
 
-        start(Options { format: Format::Text, is_journal: true, level: LevelFilter::Debug, ..options });
+        start(Options { format: LogFormat::Text, is_journal: true, level: LevelFilter::Debug, ..options });
         log::debug!(target: "gardenlet::controllers::seed", key = "edge-1", err = "x y"; "Marker two\nend");
         log::error!(target: "gardenlet::app", err:? = Some("\u{e9}".repeat(20_000)); "Marker three");
         assert_eq!(mine("Marker two"), [r#"<7>DEBUG controllers.seed: Marker two end key=edge-1 err="x y""#]);

@@ -13,11 +13,11 @@ use crate::limits;
 
 /// Watches for SIGTERM, SIGINT and SIGHUP until dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct SignalWatch {
     handle: Handle,
 }
 
-impl Drop for Watch {
+impl Drop for SignalWatch {
     fn drop(&mut self) {
         self.handle.close();
     }
@@ -25,13 +25,13 @@ impl Drop for Watch {
 
 /// Pulls `stop` at the first SIGTERM or SIGINT and runs `again` at the second. Errors: the error of the
 /// system, if it cannot install a handler.
-pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<Watch> {
+pub fn stop_on_signal(stop: &Stop, again: impl FnOnce() + Send + 'static) -> io::Result<SignalWatch> {
     start(&[SIGTERM, SIGINT], stop, || {}, again)
 }
 
 /// Pulls `stop` at the first SIGTERM or SIGINT. The second ends the process, as if nobody watched for it.
 /// Errors: the error of the system, if it cannot install a handler.
-pub(crate) fn stop_or_end(stop: &Stop) -> io::Result<Watch> {
+pub(crate) fn stop_or_end(stop: &Stop) -> io::Result<SignalWatch> {
     stop_on_signal(stop, || drop(emulate_default_handler(SIGINT)))
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn watch(
     stop: &Stop,
     reload: impl Fn() + Send + 'static,
     again: impl FnOnce() + Send + 'static,
-) -> io::Result<Watch> {
+) -> io::Result<SignalWatch> {
     start(&[SIGTERM, SIGINT, SIGHUP], stop, reload, again)
 }
 
@@ -50,7 +50,7 @@ fn start(
     stop: &Stop,
     reload: impl Fn() + Send + 'static,
     again: impl FnOnce() + Send + 'static,
-) -> io::Result<Watch> {
+) -> io::Result<SignalWatch> {
     let mut signals = Signals::new(signals)?;
     let handle = signals.handle();
     let stop = stop.clone();
@@ -66,5 +66,5 @@ fn start(
             }
         }
     })?);
-    Ok(Watch { handle })
+    Ok(SignalWatch { handle })
 }

@@ -116,7 +116,7 @@ fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> E
 
 /// What this process has written, and what it has removed (`None`).
 #[derive(Default)]
-struct Memory {
+struct KnownFiles {
     files: SortedMap<String, Option<Vec<u8>>>,
     /// The names that the disk does not have yet.
     unwritten: Vec<String>,
@@ -130,7 +130,7 @@ struct Memory {
 #[derive(Clone)]
 pub(crate) struct StateDir {
     path: Option<Arc<Path>>,
-    memory: Arc<Mutex<Memory>>,
+    memory: Arc<Mutex<KnownFiles>>,
 }
 
 impl fmt::Debug for StateDir {
@@ -157,7 +157,7 @@ impl StateDir {
     /// Opens the directory, or creates it for this user alone, and locks it. A directory that cannot be
     /// written is read. Errors: if another process uses it, or if it cannot be a directory of this user.
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let mut memory = Memory::default();
+        let mut memory = KnownFiles::default();
         match prepare(path, LOCK_PATIENCE) {
             Ok(lock) => memory.lock = Some(lock),
             Err(error) if !error.is_of_disk(path) => return Err(error),
@@ -178,7 +178,7 @@ impl StateDir {
         self.path.as_deref()
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, KnownFiles> {
         // The fields are plain values.
         self.memory.lock().ignore_poison()
     }
@@ -246,7 +246,7 @@ impl StateDir {
     }
 }
 
-impl Memory {
+impl KnownFiles {
     fn flush(&mut self, path: &Path) {
         match self.store(path) {
             Err(error) => self.complain(path, &error),

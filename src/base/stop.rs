@@ -19,18 +19,18 @@ struct State {
     wakes: u64,
     hooks: Vec<Hook>,
     /// Children, some of which may have been dropped; see [`Stop::child`].
-    children: Vec<Weak<Shared>>,
+    children: Vec<Weak<SharedStop>>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedStop {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 /// A stop signal that many threads share. Cheap to clone.
 #[derive(Clone, Default)]
-pub struct Stop(Arc<Shared>);
+pub struct Stop(Arc<SharedStop>);
 
 impl std::fmt::Debug for Stop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

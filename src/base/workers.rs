@@ -16,16 +16,16 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The workers of the program. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Workers(Arc<Shared>);
+pub(crate) struct Workers(Arc<SharedWorkers>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedWorkers {
     count: usize,
-    held: Mutex<Held>,
+    held: Mutex<WorkersInUse>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct WorkersInUse {
     /// By charts that are being pulled or rendered.
     charts: usize,
     /// By requests, per server.
@@ -45,7 +45,7 @@ const fn may_hold(workers: usize, requests: usize, charts: usize) -> bool {
 impl Workers {
     /// `count` workers, all free.
     pub(crate) fn new(count: usize) -> Self {
-        Self(Arc::new(Shared { count, held: Mutex::default() }))
+        Self(Arc::new(SharedWorkers { count, held: Mutex::default() }))
     }
 
     /// The number of workers.
@@ -54,13 +54,13 @@ impl Workers {
     }
 
     /// Registers another server that requests wait for.
-    pub(crate) fn server(&self) -> Server {
+    pub(crate) fn server(&self) -> RequestServer {
         let mut held = self.lock();
         let index = held.unused.pop().unwrap_or_else(|| {
             held.requests.push(0);
             held.requests.len() - 1
         });
-        Server { workers: self.clone(), index }
+        RequestServer { workers: self.clone(), index }
     }
 
     /// The permit to pull or render a chart, if one is available now.
@@ -87,7 +87,7 @@ impl Workers {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, WorkersInUse> {
         // Plain values: no panic leaves them half changed.
         self.0.held.lock().ignore_poison()
     }
@@ -105,18 +105,18 @@ impl Drop for ChartTurn {
 
 /// A server that requests wait for.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct RequestServer {
     workers: Workers,
     index: usize,
 }
 
-impl Drop for Server {
+impl Drop for RequestServer {
     fn drop(&mut self) {
         self.workers.lock().unused.push(self.index);
     }
 }
 
-impl Server {
+impl RequestServer {
     /// Whether another request may use a worker.
     pub(crate) fn has_room(&self) -> bool {
         let held = self.workers.lock();

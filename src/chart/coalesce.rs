@@ -9,7 +9,7 @@ use std::rc::Rc;
 use serde_json::Value as Json;
 
 use super::value::{Map, Numbers, Value};
-use super::{Chart, Table};
+use super::{Chart, ValuesTable};
 use crate::format::number;
 
 /// The key whose table all charts share.
@@ -57,26 +57,26 @@ impl std::error::Error for Error {}
 /// The values of a user, completed with the defaults of a chart and of all charts below it. As upstream, all
 /// charts share the tables below the tables of `global`: every chart sees what another chart adds or a
 /// template sets. Errors: if the values of a sub-chart are not a map.
-pub(super) fn coalesced(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Map, Error> {
+pub(super) fn coalesced(chart: &Chart, user: &ValuesTable, nulls: Nulls) -> Result<Map, Error> {
     let values = map_of(user);
     below(chart, &values, nulls)?;
     Ok(values)
 }
 
 /// The same, as JSON. Errors: if the values of a sub-chart are not a map.
-pub(super) fn coalesced_json(chart: &Chart, user: &Table, nulls: Nulls) -> Result<Table, Error> {
+pub(super) fn coalesced_json(chart: &Chart, user: &ValuesTable, nulls: Nulls) -> Result<ValuesTable, Error> {
     Ok(table_of(coalesced(chart, user, nulls)?))
 }
 
 /// A table as JSON.
-pub(super) fn table_of(map: Map) -> Table {
+pub(super) fn table_of(map: Map) -> ValuesTable {
     match Value::Map(map).to_json() {
         Some(Json::Object(table)) => table,
-        _ => Table::new(),
+        _ => ValuesTable::new(),
     }
 }
 
-fn map_of(table: &Table) -> Map {
+fn map_of(table: &ValuesTable) -> Map {
     table
         .iter()
         .map(|(key, value)| (Rc::from(key.as_str()), Value::from_json(value, Numbers::Int64)))
@@ -211,7 +211,7 @@ fn drop_nulls(map: &Map) {
 }
 
 /// Completes `target` with another table; values of `target` win, and nulls are kept.
-pub(super) fn complete(target: &mut Table, source: &Table) {
+pub(super) fn complete(target: &mut ValuesTable, source: &ValuesTable) {
     let both = map_of(target);
     complete_map(&both, &map_of(source), Nulls::Keep);
     *target = table_of(both);
@@ -223,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    fn table(value: Value) -> Table {
+    fn table(value: Value) -> ValuesTable {
         let Value::Object(table) = value else { panic!("no map") };
         table
     }

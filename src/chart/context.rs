@@ -104,7 +104,7 @@ impl Files {
             return Value::strings(Vec::<&str>::new());
         }
         let data = data.strip_suffix(b"\n").unwrap_or(data);
-        Value::strings(data.split(|b| *b == b'\n').map(super::value::Text::from))
+        Value::strings(data.split(|b| *b == b'\n').map(super::value::GoString::from))
     }
 
     /// The bytes of all files.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use std::fmt;
 
 use super::coalesce::{self, Nulls, coalesced_json, complete};
-use super::{Chart, Dependency, Table, values};
+use super::{Chart, Dependency, ValuesTable, values};
 use crate::format::semver::{Constraint, Version};
 use crate::limits::{CHART_BYTES_MAX, CHART_COUNT_MAX, CHART_FILES_MAX, CHART_IMPORT_STEPS_MAX};
 
@@ -108,7 +108,7 @@ fn bytes_of(value: &Value) -> usize {
 
 /// Removes the sub-charts that conditions and tags disable, applies aliases, and imports values. Errors: if
 /// the values of a sub-chart are not a map, or are too many.
-pub(super) fn process(chart: &mut Chart, user: &Table) -> Result<(), Error> {
+pub(super) fn process(chart: &mut Chart, user: &ValuesTable) -> Result<(), Error> {
     let mut size = Size::of(chart);
     enable(chart, user, "", &mut size)?;
     import_all(chart)
@@ -120,7 +120,7 @@ pub(super) fn missing(chart: &Chart) -> Vec<&str> {
     chart.metadata.dependencies.iter().filter(is_there).map(|d| d.name.as_str()).collect()
 }
 
-fn enable(chart: &mut Chart, parent_values: &Table, path: &str, size: &mut Size) -> Result<(), Error> {
+fn enable(chart: &mut Chart, parent_values: &ValuesTable, path: &str, size: &mut Size) -> Result<(), Error> {
     if chart.metadata.dependencies.is_empty() {
         return Ok(());
     }
@@ -187,7 +187,7 @@ pub(super) fn in_range(range: &str, version: &str) -> bool {
 }
 
 /// Disabled only if one of its tags is false and none is true.
-fn by_tags(dependency: &Dependency, all: &Table) -> bool {
+fn by_tags(dependency: &Dependency, all: &ValuesTable) -> bool {
     let Some(tags) = values::table(all, "tags") else { return true };
     let said: Vec<bool> =
         dependency.tags.iter().filter_map(|tag| tags.get(tag).and_then(Value::as_bool)).collect();
@@ -195,7 +195,7 @@ fn by_tags(dependency: &Dependency, all: &Table) -> bool {
 }
 
 /// The boolean at the first path of the condition that has one.
-fn by_condition(dependency: &Dependency, all: &Table, path: &str) -> Option<bool> {
+fn by_condition(dependency: &Dependency, all: &ValuesTable, path: &str) -> Option<bool> {
     let paths = dependency.condition.trim().split(',').filter(|p| !p.is_empty());
     paths.filter_map(|p| values::scalar(all, &format!("{path}{p}"))).find_map(|value| {
         if !value.is_boolean() {
@@ -217,8 +217,8 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
     if chart.metadata.dependencies.is_empty() {
         return Ok(());
     }
-    let mut all = coalesced_json(chart, &Table::new(), Nulls::Keep)?;
-    let mut imported = Table::new();
+    let mut all = coalesced_json(chart, &ValuesTable::new(), Nulls::Keep)?;
+    let mut imported = ValuesTable::new();
     for dependency in &mut chart.metadata.dependencies {
         let mut pairs = Vec::new();
         for import in &dependency.import_values {
@@ -256,11 +256,12 @@ fn import_paths(import: &Value) -> Option<(String, String, String)> {
 }
 
 /// A table at a dotted path.
-fn below(path: &str, table: Table) -> Table {
+fn below(path: &str, table: ValuesTable) -> ValuesTable {
     if path == "." {
         return table;
     }
-    path.rsplit('.').fold(table, |table, key| Table::from_iter([(key.to_owned(), Value::Object(table))]))
+    path.rsplit('.')
+        .fold(table, |table, key| ValuesTable::from_iter([(key.to_owned(), Value::Object(table))]))
 }
 
 #[cfg(test)]
@@ -338,7 +339,7 @@ mod tests {
             &mut parent,
             "- {name: c, version: '*', import-values: [data, none, {child: t, parent: deep.er}]}\n",
         );
-        process(&mut parent, &Table::new()).unwrap();
+        process(&mut parent, &ValuesTable::new()).unwrap();
         let values = Value::Object(parent.values);
         assert_eq!(
             (&values["a"], &values["b"], &values["deep"]),

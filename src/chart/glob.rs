@@ -4,11 +4,11 @@ use super::value;
 
 #[derive(Clone, Debug)]
 pub(super) struct Pattern {
-    parts: Vec<Part>,
+    parts: Vec<PatternPart>,
 }
 
 #[derive(Clone, Debug)]
-enum Part {
+enum PatternPart {
     Literal(char),
     /// `?`: one character other than `/`.
     One,
@@ -22,7 +22,7 @@ enum Part {
         ranges: Vec<(char, char)>,
     },
     /// `{a,b}`.
-    Either(Vec<Vec<Part>>),
+    Either(Vec<Vec<PatternPart>>),
 }
 
 impl Pattern {
@@ -31,7 +31,7 @@ impl Pattern {
         let chars: Vec<char> = text.chars().collect();
         if chars.len() > CHARS_MAX {
             // No name is that long. A class without members matches nothing.
-            return Some(Self { parts: vec![Part::Class { negated: false, ranges: Vec::new() }] });
+            return Some(Self { parts: vec![PatternPart::Class { negated: false, ranges: Vec::new() }] });
         }
         let (parts, end) = read(&chars, 0, Syntax::Glob, 0)?;
         (end == chars.len()).then_some(Self { parts })
@@ -48,7 +48,7 @@ impl Pattern {
     pub(super) fn matches(&self, text: &str) -> bool {
         // A quick check: most patterns differ at once.
         let literals = self.parts.iter().map_while(|part| match part {
-            Part::Literal(c) => Some(*c),
+            PatternPart::Literal(c) => Some(*c),
             _ => None,
         });
         let mut rest = text.chars();
@@ -58,7 +58,7 @@ impl Pattern {
         let chars: Vec<char> = text.chars().collect();
         // Pattern and text may be hostile: a limit on the steps bounds the time.
         let mut steps = STEPS_MAX;
-        let parts: Vec<&Part> = self.parts.iter().collect();
+        let parts: Vec<&PatternPart> = self.parts.iter().collect();
         let found = fits(&parts, &chars, &mut steps);
         value::count_walked(STEPS_MAX - steps);
         found
@@ -78,18 +78,18 @@ enum Syntax {
 }
 
 /// Parses parts up to the end, or within braces up to `,` or `}`.
-fn read(chars: &[char], mut at: usize, syntax: Syntax, depth: usize) -> Option<(Vec<Part>, usize)> {
+fn read(chars: &[char], mut at: usize, syntax: Syntax, depth: usize) -> Option<(Vec<PatternPart>, usize)> {
     let mut parts = Vec::new();
     while let Some(c) = chars.get(at) {
         at += 1;
         parts.push(match c {
             ',' | '}' if depth > 0 => return Some((parts, at - 1)),
-            '?' => Part::One,
+            '?' => PatternPart::One,
             '*' if syntax == Syntax::Glob && chars.get(at) == Some(&'*') => {
                 at += 1;
-                Part::All
+                PatternPart::All
             }
-            '*' => Part::Many,
+            '*' => PatternPart::Many,
             '[' => {
                 let (class, end) = read_class(chars, at, syntax)?;
                 at = end;
@@ -110,19 +110,19 @@ fn read(chars: &[char], mut at: usize, syntax: Syntax, depth: usize) -> Option<(
                         _ => return None,
                     }
                 }
-                Part::Either(choices)
+                PatternPart::Either(choices)
             }
             '\\' => {
                 at += 1;
-                Part::Literal(*chars.get(at - 1)?)
+                PatternPart::Literal(*chars.get(at - 1)?)
             }
-            c => Part::Literal(*c),
+            c => PatternPart::Literal(*c),
         });
     }
     (depth == 0).then_some((parts, at))
 }
 
-fn read_class(chars: &[char], mut at: usize, syntax: Syntax) -> Option<(Part, usize)> {
+fn read_class(chars: &[char], mut at: usize, syntax: Syntax) -> Option<(PatternPart, usize)> {
     let negation = if syntax == Syntax::Glob { '!' } else { '^' };
     let negated = chars.get(at) == Some(&negation);
     at += usize::from(negated);
@@ -151,24 +151,24 @@ fn read_class(chars: &[char], mut at: usize, syntax: Syntax) -> Option<(Part, us
         }
         ranges.push((low, high));
     }
-    Some((Part::Class { negated, ranges }, at + 1))
+    Some((PatternPart::Class { negated, ranges }, at + 1))
 }
 
-fn fits(parts: &[&Part], text: &[char], steps: &mut usize) -> bool {
+fn fits(parts: &[&PatternPart], text: &[char], steps: &mut usize) -> bool {
     if *steps == 0 {
         return false;
     }
     *steps -= 1;
     let Some((part, rest)) = parts.split_first() else { return text.is_empty() };
     match part {
-        Part::Many | Part::All => {
-            let all = matches!(part, Part::All);
+        PatternPart::Many | PatternPart::All => {
+            let all = matches!(part, PatternPart::All);
             let end =
                 if all { text.len() } else { text.iter().position(|c| *c == '/').unwrap_or(text.len()) };
             (0..=end).any(|n| fits(rest, &text[n..], steps))
         }
-        Part::Either(choices) => choices.iter().any(|choice| {
-            let joined: Vec<&Part> = choice.iter().chain(rest.iter().copied()).collect();
+        PatternPart::Either(choices) => choices.iter().any(|choice| {
+            let joined: Vec<&PatternPart> = choice.iter().chain(rest.iter().copied()).collect();
             fits(&joined, text, steps)
         }),
         single => {
@@ -177,7 +177,7 @@ fn fits(parts: &[&Part], text: &[char], steps: &mut usize) -> bool {
     }
 }
 
-impl Part {
+impl PatternPart {
     fn fits_one(&self, c: char) -> bool {
         match self {
             Self::Literal(l) => *l == c,

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::Slice;
+use super::TextSlice;
 use crate::format::yaml;
 
 /// A document in the output of a template.
@@ -14,7 +14,7 @@ pub(crate) struct Manifest {
     /// The template: `chart/templates/a.yaml`.
     pub(crate) path: String,
     /// The text, without leading blanks.
-    pub(crate) text: Slice,
+    pub(crate) text: TextSlice,
     /// The parsed document; null if only the head was parsed.
     pub(crate) object: Value,
     /// Its `kind`, or nothing.
@@ -27,11 +27,11 @@ pub(crate) struct Manifest {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Error {
     path: String,
-    problem: Problem,
+    problem: ManifestProblem,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Problem {
+enum ManifestProblem {
     Yaml(yaml::Error),
     Field { field: &'static str, got: &'static str },
 }
@@ -43,11 +43,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "YAML parse error on {}: ", self.path)?;
         match &self.problem {
-            Problem::Yaml(error) => f.write_str(&error.go_text()),
-            Problem::Field { field: "", got } => {
+            ManifestProblem::Yaml(error) => f.write_str(&error.go_text()),
+            ManifestProblem::Field { field: "", got } => {
                 write!(f, "{JSON}: json: cannot unmarshal {got} into Go value of type util.SimpleHead")
             }
-            Problem::Field { field, got } => {
+            ManifestProblem::Field { field, got } => {
                 write!(f, "{JSON}: json: cannot unmarshal {got} into Go struct field SimpleHead.{field}")
             }
         }
@@ -67,7 +67,7 @@ pub(crate) struct Manifests {
 
 /// How much of a document is kept as a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum KeptPart {
     Object,
     /// The fields that Helm reads.
     Head,
@@ -79,10 +79,10 @@ const HEAD: [&str; 4] = ["apiVersion", "kind", "metadata.name", "metadata.annota
 /// Sorts the documents of rendered files (path and text). Errors: if a document is not a map, or
 /// its head is invalid.
 pub(crate) fn sort<'a>(
-    files: impl IntoIterator<Item = (&'a str, &'a Slice)>,
-    keep: Keep,
+    files: impl IntoIterator<Item = (&'a str, &'a TextSlice)>,
+    keep: KeptPart,
 ) -> Result<Manifests, Error> {
-    let mut files: Vec<(&str, &Slice)> = files.into_iter().collect();
+    let mut files: Vec<(&str, &TextSlice)> = files.into_iter().collect();
     files.sort_unstable_by_key(|(path, _)| *path);
     let mut sorted = Manifests::default();
     for (path, text) in files {
@@ -92,7 +92,7 @@ pub(crate) fn sort<'a>(
         for piece in split(text) {
             let mut manifest = Manifest::read(path, text.part(piece), keep)?;
             let role = manifest.role();
-            if keep == Keep::Head {
+            if keep == KeptPart::Head {
                 manifest.object = Value::Null;
             }
             match role {
@@ -139,13 +139,13 @@ enum Role {
 }
 
 impl Manifest {
-    fn read(path: &str, text: Slice, keep: Keep) -> Result<Self, Error> {
+    fn read(path: &str, text: TextSlice, keep: KeptPart) -> Result<Self, Error> {
         let error = |problem| Error { path: path.to_owned(), problem };
         let object = match keep {
-            Keep::Object => yaml::parse(&text),
-            Keep::Head => yaml::parse_part(&text, &HEAD),
+            KeptPart::Object => yaml::parse(&text),
+            KeptPart::Head => yaml::parse_part(&text, &HEAD),
         };
-        let object = object.map_err(|e| error(Problem::Yaml(e)))?;
+        let object = object.map_err(|e| error(ManifestProblem::Yaml(e)))?;
         let kind = head(&object).map_err(error)?;
         Ok(Self { path: path.to_owned(), text, kind, object, is_test: false })
     }
@@ -164,8 +164,8 @@ impl Manifest {
 }
 
 /// The kind, after a check of the fields that Helm reads.
-fn head<'v>(object: &'v Value) -> Result<String, Problem> {
-    let wrong = |field, value: &Value| Problem::Field { field, got: type_of(value) };
+fn head<'v>(object: &'v Value) -> Result<String, ManifestProblem> {
+    let wrong = |field, value: &Value| ManifestProblem::Field { field, got: type_of(value) };
     let map = match object {
         Value::Null => return Ok(String::new()),
         Value::Object(map) => map,
@@ -287,10 +287,10 @@ mod tests {
     }
 
     fn sorted<T: AsRef<str>>(files: &[(&str, T)]) -> Result<Manifests, Error> {
-        let files: Vec<(&str, Slice)> =
-            files.iter().map(|(path, text)| (*path, Slice::from(text.as_ref()))).collect();
-        let all = sort(files.iter().map(|(path, text)| (*path, text)), Keep::Object);
-        let heads = sort(files.iter().map(|(path, text)| (*path, text)), Keep::Head);
+        let files: Vec<(&str, TextSlice)> =
+            files.iter().map(|(path, text)| (*path, TextSlice::from(text.as_ref()))).collect();
+        let all = sort(files.iter().map(|(path, text)| (*path, text)), KeptPart::Object);
+        let heads = sort(files.iter().map(|(path, text)| (*path, text)), KeptPart::Head);
         match (&all, &heads) {
             (Ok(all), Ok(heads)) => assert_eq!(texts(&all.objects), texts(&heads.objects)),
             _ => assert_eq!(all, heads),

@@ -1,7 +1,7 @@
 //! Helm charts: loading, values, templates, and manifests. The code knows of no cluster: `lookup` behaves as in an
 //! empty cluster.
 //!
-//! Behaviour follows Helm 4.2 in two modes ([`render::Mode`]): the output of `helm template`, and a gardenlet's
+//! Behaviour follows Helm 4.2 in two modes ([`render::RenderMode`]): the output of `helm template`, and a gardenlet's
 //! rendering of an extension's chart.
 
 use std::sync::Arc;
@@ -27,11 +27,11 @@ pub mod values;
 
 pub(crate) use metadata::Dependency;
 pub use metadata::Metadata;
-pub(crate) use slice::Slice;
+pub(crate) use slice::TextSlice;
 
 /// Values of a chart, or a table within them. Numbers in files are floats, as in Helm; numbers of
 /// `--set` may be integers.
-pub type Table = serde_json::Map<String, Value>;
+pub type ValuesTable = serde_json::Map<String, Value>;
 
 /// A chart with its sub-charts.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +39,7 @@ pub struct Chart {
     /// The content of Chart.yaml.
     pub metadata: Metadata,
     /// The defaults of values.yaml.
-    pub values: Table,
+    pub values: ValuesTable,
     /// The text of values.schema.json.
     pub schema: Option<Arc<[u8]>>,
     /// Files below `templates/`.

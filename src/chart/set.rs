@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::Table;
+use super::ValuesTable;
 use super::values::to_floats;
 use crate::limits::{SET_INDEX_MAX, SET_PATH_STEPS_MAX};
 
@@ -75,7 +75,7 @@ impl std::error::Error for Error {}
 
 /// How words of a value are interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Words {
+pub enum SetWords {
     /// They are JSON (`--set-json`).
     Json,
     /// `true`, `null` and whole numbers have their own types (`--set`).
@@ -93,8 +93,8 @@ pub(crate) type Files<'a> = &'a mut dyn FnMut(&str) -> Result<String, String>;
 
 /// Sets the values of a text in `values`. Whole numbers of `--set` stay integers. Errors: if the text is
 /// invalid; the part before the error takes effect.
-pub fn apply(text: &str, words: Words, files: Files<'_>, values: &mut Table) -> Result<(), Error> {
-    let mut reader = Reader { rest: text, words, files };
+pub fn apply(text: &str, words: SetWords, files: Files<'_>, values: &mut ValuesTable) -> Result<(), Error> {
+    let mut reader = SetReader { rest: text, words, files };
     while reader.key(values, 0)? == Flow::More {}
     Ok(())
 }
@@ -106,9 +106,9 @@ enum Flow {
     End,
 }
 
-struct Reader<'t, 'f> {
+struct SetReader<'t, 'f> {
     rest: &'t str,
-    words: Words,
+    words: SetWords,
     files: Files<'f>,
 }
 
@@ -129,7 +129,7 @@ fn go_type(value: &Value) -> &'static str {
 }
 
 /// As upstream, an empty key is left out.
-fn set(data: &mut Table, key: String, value: Value) {
+fn set(data: &mut ValuesTable, key: String, value: Value) {
     if !key.is_empty() {
         data.insert(key, value);
     }
@@ -144,11 +144,11 @@ fn set_index(list: &mut Vec<Value>, index: i64, value: Value) -> Result<Flow, Er
     Ok(Flow::More)
 }
 
-impl Reader<'_, '_> {
+impl SetReader<'_, '_> {
     /// Reads a key with its value into `data`.
-    fn key(&mut self, data: &mut Table, depth: usize) -> Result<Flow, Error> {
+    fn key(&mut self, data: &mut ValuesTable, depth: usize) -> Result<Flow, Error> {
         let marks: &[char] =
-            if self.words == Words::Literal { &['=', '[', '.'] } else { &['=', '[', ',', '.'] };
+            if self.words == SetWords::Literal { &['=', '[', '.'] } else { &['=', '[', ',', '.'] };
         let (key, end) = self.until(marks);
         match end {
             None if key.is_empty() => Ok(Flow::End),
@@ -174,7 +174,7 @@ impl Reader<'_, '_> {
                     return Err(Error::Depth(SET_PATH_STEPS_MAX));
                 }
                 let mut inner = match data.get_mut(&key) {
-                    None => Table::new(),
+                    None => ValuesTable::new(),
                     Some(Value::Object(map)) => std::mem::take(map),
                     Some(other) => return Err(Error::Type(go_type(other), MAP)),
                 };
@@ -225,7 +225,7 @@ impl Reader<'_, '_> {
             Some(_) => {
                 let mut inner = match list.get_mut(at) {
                     Some(Value::Object(map)) => std::mem::take(map),
-                    _ => Table::new(),
+                    _ => ValuesTable::new(),
                 };
                 let flow = self.key(&mut inner, depth)?;
                 if flow == Flow::More || at < list.len() {
@@ -248,8 +248,8 @@ impl Reader<'_, '_> {
     /// Reads a value with the comma behind it.
     fn value(&mut self) -> Result<(Value, Flow), Error> {
         match self.words {
-            Words::Literal => Ok((Value::from(std::mem::take(&mut self.rest)), Flow::More)),
-            Words::Json => self.json().map(|value| (value, Flow::More)),
+            SetWords::Literal => Ok((Value::from(std::mem::take(&mut self.rest)), Flow::More)),
+            SetWords::Json => self.json().map(|value| (value, Flow::More)),
             _ if self.rest.is_empty() => Ok((Value::from(""), Flow::End)),
             _ => match self.rest.strip_prefix('{') {
                 Some(rest) => {
@@ -300,8 +300,8 @@ impl Reader<'_, '_> {
 
     fn meaning(&mut self, word: String) -> Result<Value, Error> {
         match self.words {
-            Words::File => (self.files)(&word).map(Value::from).map_err(Error::File),
-            Words::Typed => Ok(typed(word)),
+            SetWords::File => (self.files)(&word).map(Value::from).map_err(Error::File),
+            SetWords::Typed => Ok(typed(word)),
             _ => Ok(Value::from(word)),
         }
     }
@@ -317,7 +317,7 @@ impl Reader<'_, '_> {
                     end = Some(c);
                     break;
                 }
-                '\\' if self.words != Words::Literal => word.extend(chars.next()),
+                '\\' if self.words != SetWords::Literal => word.extend(chars.next()),
                 c => word.push(c),
             }
         }
@@ -343,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    fn set(text: &str, words: Words) -> Result<Value, Error> {
+    fn set(text: &str, words: SetWords) -> Result<Value, Error> {
         let mut values = json!({"old": {"a": 1, "l": [1, 2]}}).as_object().cloned().unwrap();
         let mut files = |path: &str| match path {
             "missing" => Err("open missing: no such file or directory".to_owned()),
@@ -357,7 +357,7 @@ mod tests {
     fn assignments_are_understood() {
         let value = set(
             r"a.b=1,t=TRUE,n=null,z=0,o=012,s=x y,e=,l={a,2},q=a\,b\=c,k\.x=v,i[1].n=v,i[0]=u,old.a=2,old.l[1]=9,m[0][1]=x",
-            Words::Typed,
+            SetWords::Typed,
         );
         assert_eq!(
             value.unwrap(),
@@ -367,7 +367,7 @@ mod tests {
                 "m": [[null, "x"]],
             })
         );
-        assert_eq!(set("a=1,b=true", Words::Text).unwrap()["a"], json!("1"));
+        assert_eq!(set("a=1,b=true", SetWords::Text).unwrap()["a"], json!("1"));
     }
 
     #[test]
@@ -375,18 +375,18 @@ mod tests {
         let old = || json!({"a": 1, "l": [1, 2]});
         let table = [
             (
-                Words::Json,
+                SetWords::Json,
                 r#"a={"b": [1, null]},c="x,y" ,d= ,e[1]=true"#,
                 json!({"a": {"b": [1.0, null]}, "c": "x,y", "d": null, "e": [null, true]}),
             ),
-            (Words::Json, "a=", json!({"a": null})),
+            (SetWords::Json, "a=", json!({"a": null})),
             (
-                Words::File,
+                SetWords::File,
                 "a=x,b.c={y,z}",
                 json!({"a": "text of x\n", "b": {"c": ["text of y\n", "text of z\n"]}}),
             ),
-            (Words::Literal, r"a.b[0]=x,y={1}\,", json!({"a": {"b": [r"x,y={1}\,"]}})),
-            (Words::Literal, "a=", json!({"a": ""})),
+            (SetWords::Literal, r"a.b[0]=x,y={1}\,", json!({"a": {"b": [r"x,y={1}\,"]}})),
+            (SetWords::Literal, "a=", json!({"a": ""})),
         ];
         for (words, text, mut expected) in table {
             expected["old"] = old();
@@ -406,7 +406,7 @@ mod tests {
         ] {
             let mut expected = expected;
             expected["old"] = json!({"a": 1, "l": [1, 2]});
-            assert_eq!(set(text, Words::Typed), Ok(expected), "{text}");
+            assert_eq!(set(text, SetWords::Typed), Ok(expected), "{text}");
         }
     }
 
@@ -431,13 +431,13 @@ mod tests {
                 "unable to parse key: interface conversion: interface {} is map[string]interface {}, not []interface {}",
             ),
         ] {
-            assert_eq!(set(text, Words::Typed).unwrap_err().to_string(), message, "{text}");
+            assert_eq!(set(text, SetWords::Typed).unwrap_err().to_string(), message, "{text}");
         }
-        assert_eq!(set(&("a.".repeat(31) + "a=1"), Words::Typed), Err(Error::Depth(30)));
-        assert!(set(&("a.".repeat(30) + "a=1"), Words::Typed).is_ok());
-        assert_eq!(set(&format!("a{}=1", "[0]".repeat(32)), Words::Typed), Err(Error::Depth(30)));
-        assert_eq!(set("a={", Words::Json), Err(Error::Json));
+        assert_eq!(set(&("a.".repeat(31) + "a=1"), SetWords::Typed), Err(Error::Depth(30)));
+        assert!(set(&("a.".repeat(30) + "a=1"), SetWords::Typed).is_ok());
+        assert_eq!(set(&format!("a{}=1", "[0]".repeat(32)), SetWords::Typed), Err(Error::Depth(30)));
+        assert_eq!(set("a={", SetWords::Json), Err(Error::Json));
         let missing = Error::File("open missing: no such file or directory".to_owned());
-        assert_eq!(set("a=missing", Words::File), Err(missing));
+        assert_eq!(set("a=missing", SetWords::File), Err(missing));
     }
 }

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 /// A slice of a shared text.
 #[derive(Clone)]
-pub struct Slice {
+pub struct TextSlice {
     whole: Arc<str>,
     // Texts are limited far below this type's maximum; syntax trees hold many slices.
     start: u32,
     end: u32,
 }
 
-impl Slice {
+impl TextSlice {
     pub(crate) fn all(whole: Arc<str>) -> Self {
         let end = offset(whole.len());
         Self { whole, start: 0, end }
@@ -40,7 +40,7 @@ fn index(offset: u32) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
 
-impl Deref for Slice {
+impl Deref for TextSlice {
     type Target = str;
 
     fn deref(&self) -> &str {
@@ -48,31 +48,31 @@ impl Deref for Slice {
     }
 }
 
-impl From<&str> for Slice {
+impl From<&str> for TextSlice {
     fn from(text: &str) -> Self {
         Self::all(text.into())
     }
 }
 
-impl From<&String> for Slice {
+impl From<&String> for TextSlice {
     fn from(text: &String) -> Self {
         Self::from(text.as_str())
     }
 }
 
-impl From<String> for Slice {
+impl From<String> for TextSlice {
     fn from(text: String) -> Self {
         Self::all(text.into())
     }
 }
 
-impl fmt::Debug for Slice {
+impl fmt::Debug for TextSlice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl PartialEq for Slice {
+impl PartialEq for TextSlice {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn pieces_share_their_text() {
-        let all = Slice::from("one two three");
+        let all = TextSlice::from("one two three");
         let two = all.part(&all[4..7]);
         assert!(&*two == "two" && Arc::ptr_eq(&two.whole, &all.whole));
         let wo = two.part(&two[1..]);

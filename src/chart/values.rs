@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Number, Value};
 
-use super::Table;
+use super::ValuesTable;
 use super::archive::{Error as ArchiveError, FileError};
 use crate::format::yaml;
 
@@ -47,8 +47,8 @@ impl Error {
 
 /// Parses a file of values and merges the maps of its documents; later ones win. Every number becomes a
 /// float, as in Helm. Errors: if a document is not a map.
-pub fn read(text: &str) -> Result<Table, Error> {
-    let mut values = Table::new();
+pub fn read(text: &str) -> Result<ValuesTable, Error> {
+    let mut values = ValuesTable::new();
     for document in yaml::parse_all(text) {
         let Value::Object(mut map) = document.value.map_err(Error::Yaml)? else { return Err(Error::NoMap) };
         map.values_mut().for_each(to_floats);
@@ -58,7 +58,7 @@ pub fn read(text: &str) -> Result<Table, Error> {
 }
 
 /// Merges maps deeply; lists and scalars of `over` replace those of `under`.
-pub(crate) fn merge(under: &mut Table, over: Table) {
+pub(crate) fn merge(under: &mut ValuesTable, over: ValuesTable) {
     for (key, value) in over {
         match (under.get_mut(&key), value) {
             (Some(Value::Object(a)), Value::Object(b)) => merge(a, b),
@@ -84,7 +84,7 @@ pub(crate) fn to_floats(value: &mut Value) {
 }
 
 /// The table at a dotted path.
-pub(super) fn table<'a>(values: &'a Table, path: &str) -> Option<&'a Table> {
+pub(super) fn table<'a>(values: &'a ValuesTable, path: &str) -> Option<&'a ValuesTable> {
     let mut table = values;
     for key in path.split('.') {
         table = table.get(key)?.as_object()?;
@@ -93,7 +93,7 @@ pub(super) fn table<'a>(values: &'a Table, path: &str) -> Option<&'a Table> {
 }
 
 /// The value at a dotted path, unless it is a table.
-pub(super) fn scalar<'a>(values: &'a Table, path: &str) -> Option<&'a Value> {
+pub(super) fn scalar<'a>(values: &'a ValuesTable, path: &str) -> Option<&'a Value> {
     let found = match path.rsplit_once('.') {
         None => values.get(path)?,
         Some((parent, key)) => table(values, parent)?.get(key)?,

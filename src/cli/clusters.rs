@@ -11,7 +11,7 @@ use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::config::Settings;
-use crate::identity::bootstrap::Sources;
+use crate::identity::bootstrap::IdentitySources;
 use crate::identity::secret;
 use crate::kube::in_cluster::{self, SERVICE_ACCOUNT_DIRECTORY};
 use crate::kube::request::ListParams;
@@ -48,8 +48,8 @@ pub(super) fn options(variable: Variable<'_>) -> Options {
 }
 
 /// The settings for requests to registries.
-pub(super) fn network(variable: Variable<'_>) -> oci::Network {
-    oci::Network {
+pub(super) fn network(variable: Variable<'_>) -> oci::RegistryNetwork {
+    oci::RegistryNetwork {
         dialer: Arc::new(SystemDialer),
         proxy: ProxyPolicy::from_env(&proxy_env(variable)),
         system_cas: system_cas(variable),
@@ -63,8 +63,8 @@ pub(super) type Obstacle = (String, &'static str);
 
 pub(super) fn seed(settings: &Settings, variable: Variable<'_>) -> Result<Connection, Obstacle> {
     let seed = &settings.seed_client_connection;
-    let place = (seed.kubeconfig.as_deref(), seed.context.as_str());
-    match in_cluster::or_kubeconfig(place, variable, Path::new(SERVICE_ACCOUNT_DIRECTORY)) {
+    let directory = Path::new(SERVICE_ACCOUNT_DIRECTORY);
+    match in_cluster::or_kubeconfig(seed.kubeconfig.as_deref(), &seed.context, variable, directory) {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err((
             "the configuration does not say how to reach the seed".to_owned(),
@@ -83,7 +83,7 @@ pub(super) struct Garden {
 
 /// Finds the connection as the agent does: a stored Secret, a bootstrap credential, a kubeconfig on this host.
 pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client) -> Result<Garden, Obstacle> {
-    let sources = Sources::new(settings, &|name| set(variable, name));
+    let sources = IdentitySources::new(settings, &|name| set(variable, name));
     if let Some(key) = &sources.kubeconfig_secret {
         let loaded = secret::load(seed, key);
         if let Some(stored) = loaded.map_err(|e| (chain(&e), "write a kubeconfig into the Secret"))? {

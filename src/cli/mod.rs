@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::base::clock::Timestamp;
 use crate::chart::child;
 use crate::config::file;
-use crate::config::{self, Loaded, Problem};
+use crate::config::{self, ConfigProblem, LoadedConfig};
 use crate::format::time::rfc3339;
 use crate::format::yaml::{Dialect, emit};
 
@@ -61,7 +61,7 @@ pub struct Io<'a> {
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Requests a new identity, with the variables that the unit of systemd adds to those of the process.
-type Rebootstrap<'a> = &'a dyn Fn(&Loaded, Vec<(String, String)>) -> Result<String, String>;
+type Rebootstrap<'a> = &'a dyn Fn(&LoadedConfig, Vec<(String, String)>) -> Result<String, String>;
 
 /// Limits the memory and processor time of a process that only renders: charts come from outside.
 pub fn limit_process(args: &[OsString]) {
@@ -78,7 +78,7 @@ pub fn main(
     variable: Variable<'_>,
     io: &mut Io<'_>,
     rebootstrap: Rebootstrap<'_>,
-    run: impl FnOnce(Loaded, &Path) -> u8,
+    run: impl FnOnce(LoadedConfig, &Path) -> u8,
 ) -> u8 {
     let is_yaml = yaml::is_wanted(&args);
     let command = match arguments::parse(args, usual(variable)) {
@@ -98,7 +98,7 @@ fn perform(
     variable: Variable<'_>,
     io: &mut Io<'_>,
     rebootstrap: Rebootstrap<'_>,
-    run: impl FnOnce(Loaded, &Path) -> u8,
+    run: impl FnOnce(LoadedConfig, &Path) -> u8,
 ) -> u8 {
     match command {
         Command::Run { config } => match load(io, &config).and_then(|loaded| loaded.into_run(variable)) {
@@ -215,7 +215,7 @@ fn say(io: &mut Io<'_>, text: std::fmt::Arguments<'_>) {
     let _ = io.errors.write_all(visible(&text).as_bytes()).and_then(|()| io.errors.flush());
 }
 
-fn load(io: &mut Io<'_>, path: &Path) -> Result<Loaded, Vec<Problem>> {
+fn load(io: &mut Io<'_>, path: &Path) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     file::load(path, io.input)
 }
 
@@ -228,7 +228,7 @@ fn validate(io: &mut Io<'_>, path: &Path, strict: bool, as_json: bool) -> u8 {
     };
     let is_refused = strict && !warnings.is_empty();
     if as_json {
-        let list = |problems: &[Problem]| -> Value {
+        let list = |problems: &[ConfigProblem]| -> Value {
             problems.iter().map(|it| json!({"path": it.path, "message": it.message})).collect()
         };
         let is_valid = problems.is_empty() && !is_refused;
@@ -273,12 +273,12 @@ fn print_defaults(io: &mut Io<'_>, config: Option<&Path>, as_json: bool) -> u8 {
     print(io, &format!("{comment}{}", emit(&document, Dialect::V4)))
 }
 
-fn report(io: &mut Io<'_>, path: &Path, problems: &[Problem]) -> u8 {
+fn report(io: &mut Io<'_>, path: &Path, problems: &[ConfigProblem]) -> u8 {
     fail(io, format_args!("{}", lines(path, problems)))
 }
 
 /// The same for a command that prints JSON on request.
-fn report_as(io: &mut Io<'_>, as_json: bool, path: &Path, problems: &[Problem]) -> u8 {
+fn report_as(io: &mut Io<'_>, as_json: bool, path: &Path, problems: &[ConfigProblem]) -> u8 {
     match as_json {
         true => fail_as(io, true, "", &lines(path, problems)),
         false => report(io, path, problems),
@@ -286,9 +286,9 @@ fn report_as(io: &mut Io<'_>, as_json: bool, path: &Path, problems: &[Problem]) 
 }
 
 /// A line for each problem of a configuration.
-fn lines(path: &Path, problems: &[Problem]) -> String {
+fn lines(path: &Path, problems: &[ConfigProblem]) -> String {
     let file = file::name_of(path);
-    let line = |problem: &Problem| match problem.path == file {
+    let line = |problem: &ConfigProblem| match problem.path == file {
         true => problem.to_string(),
         false => format!("{file}: {problem}"),
     };

@@ -7,7 +7,7 @@ struct Ended {
     code: u8,
     output: String,
     errors: String,
-    loaded: Option<Loaded>,
+    loaded: Option<LoadedConfig>,
 }
 
 fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
@@ -22,7 +22,7 @@ fn command_with(input: &str, line: &str, variables: &[(&str, &str)]) -> Ended {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();
-    let rebootstrap = |loaded: &Loaded, _| match loaded.settings.edge.bootstrap_keep {
+    let rebootstrap = |loaded: &LoadedConfig, _| match loaded.settings.edge.bootstrap_keep {
         true => Ok("done\n".to_owned()),
         false => Err("nowhere".to_owned()),
     };

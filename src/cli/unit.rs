@@ -10,7 +10,7 @@ use super::clusters::set;
 use crate::api::meta::text;
 use crate::base::capped;
 use crate::config::file::load_to_run;
-use crate::config::{Loaded, Problem, load as load_text};
+use crate::config::{ConfigProblem, LoadedConfig, load as load_text};
 use crate::identity::bootstrap::CREDENTIAL;
 use crate::limits;
 
@@ -221,28 +221,28 @@ impl<'a> CommandEnvironment<'a> {
     }
 
     /// Reads the configuration as the agent does, with the bootstrap kubeconfig that the unit hands over.
-    pub(super) fn load(&self) -> Result<Loaded, Vec<Problem>> {
+    pub(super) fn load(&self) -> Result<LoadedConfig, Vec<ConfigProblem>> {
         self.complete(load_to_run(self.config, &|name| self.variable(name))?)
     }
 
     /// Reads a text instead of the configuration.
-    pub(super) fn load_text(&self, text: &str) -> Result<Loaded, Vec<Problem>> {
+    pub(super) fn load_text(&self, text: &str) -> Result<LoadedConfig, Vec<ConfigProblem>> {
         self.complete(load_text(text, "")?.into_run(&|name| self.variable(name))?)
     }
 
-    fn complete(&self, mut loaded: Loaded) -> Result<Loaded, Vec<Problem>> {
+    fn complete(&self, mut loaded: LoadedConfig) -> Result<LoadedConfig, Vec<ConfigProblem>> {
         loaded.settings.edge.bootstrap_credential = self.bootstrap().map(PathBuf::from);
         let seed = &mut loaded.settings.seed_client_connection;
         self.way.context.clone_into(&mut seed.context);
         if seed.kubeconfig.is_none() && !seed.context.is_empty() {
             let message = "is part of a kubeconfig: name it with --kubeconfig or KUBECONFIG".to_owned();
-            return Err(vec![Problem { path: "--context".to_owned(), message }]);
+            return Err(vec![ConfigProblem { path: "--context".to_owned(), message }]);
         }
         Ok(loaded)
     }
 
     /// The kubeconfig of the seed that the command uses, if the agent of the unit uses another one.
-    pub(super) fn other_seed(&self, loaded: &Loaded) -> Option<String> {
+    pub(super) fn other_seed(&self, loaded: &LoadedConfig) -> Option<String> {
         let (name, service) = self.unit.as_ref()?;
         let used = loaded.settings.seed_client_connection.kubeconfig.as_deref()?;
         let configured = text(&loaded.settings.document["seedClientConnection"]["kubeconfig"]);

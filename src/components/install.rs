@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{CLUSTER_SCOPED, Key};
-use crate::kube::{Error, Patch, Seed, Verdict};
+use crate::kube::{Error, ErrorVerdict, Patch, Seed};
 
 /// When to check definitions again that were not ready. An API server takes a fraction of a second to serve a new kind.
 pub(crate) const AGAIN: Duration = Duration::from_millis(500);
@@ -90,7 +90,7 @@ pub fn ensure(seed: &Seed, crds: impl IntoIterator<Item = Value>) -> Result<Step
         let name = text(&desired, "/metadata/name");
         let state = match write(seed, name, &desired) {
             Ok(live) => established(&live).and_then(|()| suitable(&live, &desired)),
-            Err(e) if matches!(e.verdict(), Verdict::AlreadyExists | Verdict::Conflict) => {
+            Err(e) if matches!(e.verdict(), ErrorVerdict::AlreadyExists | ErrorVerdict::Conflict) => {
                 Err(Pending::Changed)
             }
             Err(e) => return Err(e),

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::core::{EVENT, POD};
 use crate::api::meta::{Key, Resource, text};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::human;
 use crate::kube::{List, ListParams, Method, Seed};
 use crate::limits;
@@ -38,7 +38,7 @@ pub(crate) struct Container {
 }
 
 /// Checks a Deployment or a StatefulSet once. Errors: a request fails; or the workload is missing.
-pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> Result<Step, Failed> {
+pub fn wait(seed: &Seed, resource: &Resource, key: &Key, attempt: &Attempt) -> Result<TaskStep, Failed> {
     wait_for(seed, key, &find(seed, resource, key)?, attempt)
 }
 
@@ -49,24 +49,29 @@ pub(crate) fn find(seed: &Seed, resource: &Resource, key: &Key) -> Result<Value,
 }
 
 /// Like [`wait`], for a workload that was just read.
-pub(crate) fn wait_for(seed: &Seed, key: &Key, workload: &Value, attempt: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn wait_for(
+    seed: &Seed,
+    key: &Key,
+    workload: &Value,
+    attempt: &Attempt,
+) -> Result<TaskStep, Failed> {
     if let Err(why) = rolled_out(workload) {
-        return Ok(Step::again(AGAIN, explain(seed, key, workload, &why, attempt)?));
+        return Ok(TaskStep::again(AGAIN, explain(seed, key, workload, &why, attempt)?));
     }
     if workload["spec"]["replicas"] == 0 || workload["kind"] != "Deployment" {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     // A pod of the previous version may work until it has ended: such a kube-apiserver still encrypts with the old key.
     let pods = pods(seed, key, workload)?;
     let (running, wanted) = (pods.iter().filter(|pod| may_run(pod)).count(), replicas(workload));
     if usize::try_from(wanted).is_ok_and(|wanted| wanted == running) {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     let going = pods.iter().filter(|pod| may_run(pod) && !is_to_stay(pod)).count();
     let kind = text(&workload["kind"]);
     let pods = human::counted(running, "pod");
     let why = format!("{kind} {key} has {pods} ({going} ending), and needs {wanted}");
-    Ok(Step::again(AGAIN, why))
+    Ok(TaskStep::again(AGAIN, why))
 }
 
 fn explain(seed: &Seed, key: &Key, workload: &Value, why: &str, attempt: &Attempt) -> Result<Failed, Failed> {
@@ -369,7 +374,7 @@ mod tests {
     use super::*;
     use crate::base::clock::Mono;
     use crate::kube::{Client, Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     fn deployment(status: &Value) -> Value {
         json!({"kind": "Deployment", "metadata": {"generation": 2}, "spec": {"replicas": 1}, "status": status})
@@ -505,7 +510,7 @@ mod tests {
 
     #[test]
     fn ended_pods_are_not_listed() {
-        let server = Server::plain(|seen| {
+        let server = TestServer::plain(|seen| {
             assert!(
                 seen.path.contains("fieldSelector=status.phase%21%3DFailed%2Cstatus.phase%21%3DSucceeded")
             );
@@ -542,7 +547,7 @@ mod tests {
     #[test]
     fn a_deployment_waits_for_the_end_of_old_pods() {
         let answer = |pods: &'static str| {
-            let server = Server::plain(move |_| Act::json(200, pods));
+            let server = TestServer::plain(move |_| Act::json(200, pods));
             let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
             let done = json!({"observedGeneration": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
                 "conditions": [{"type": "Available", "status": "True"}]});
@@ -556,10 +561,10 @@ mod tests {
             .unwrap()
         };
         let one = r#"{"metadata":{},"items":[{"metadata":{"name":"new"}}]}"#;
-        assert_eq!(answer(one), Step::Done);
+        assert_eq!(answer(one), TaskStep::Done);
         let two = r#"{"metadata":{},"items":[{"metadata":{"name":"new"}},
             {"metadata":{"name":"old","deletionTimestamp":"2026-01-05T08:00:00Z"},"status":{"phase":"Running"}}]}"#;
-        let Step::Again { why, .. } = answer(two) else { panic!("it did not wait") };
+        let TaskStep::Again { why, .. } = answer(two) else { panic!("it did not wait") };
         assert!(why.text.contains("2 pods (1 ending)"), "{}", why.text);
     }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::rollout;
 use crate::api::meta::{Key, Resource, text};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::human;
 use crate::kube::{Error, Patch, Seed};
 
@@ -37,12 +37,13 @@ pub(crate) fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> 
 
 /// Checks once whether the pods of a Deployment or a StatefulSet without replicas are gone. Ended pods do not count,
 /// because nothing would delete them.
-pub(crate) fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(crate) fn wait_down(seed: &Seed, resource: &Resource, key: &Key) -> Result<TaskStep, Failed> {
     let Some(mut live) = seed.find::<Value>(resource, key)? else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     live["kind"] = Value::from(&*resource.kind);
-    Ok(remains(&live, &rollout::pods(seed, key, &live)?).map_or(Step::Done, |why| Step::again(AGAIN, why)))
+    Ok(remains(&live, &rollout::pods(seed, key, &live)?)
+        .map_or(TaskStep::Done, |why| TaskStep::again(AGAIN, why)))
 }
 
 /// What is left of a workload that must have no pods.

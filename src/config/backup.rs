@@ -1,6 +1,6 @@
 //! `controllers.backupEntry`.
 
-use super::read::Reader;
+use super::read::FieldReader;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackupEntryController {
@@ -13,7 +13,7 @@ pub(crate) struct BackupEntryController {
 }
 
 impl BackupEntryController {
-    pub(super) fn read(r: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>) -> Self {
         let purposes = r.items("deletionGracePeriodShootPurposes");
         Self {
             workers: r.count("concurrentSyncs").max(1),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::read::Reader;
+use super::read::FieldReader;
 use crate::base::sorted::SortedMap;
 
 /// Field `controllers.seedCare` of the configuration.
@@ -32,13 +32,13 @@ pub(crate) struct ShootCare {
 }
 
 impl SeedCare {
-    pub(super) fn read(r: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>) -> Self {
         Self { sync_period: r.duration("syncPeriod"), thresholds: thresholds(r) }
     }
 }
 
 impl ShootCare {
-    pub(super) fn read(r: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>) -> Self {
         let stale = r.at("staleExtensionHealthChecks");
         Self {
             workers: r.count("concurrentSyncs").max(1),
@@ -51,7 +51,7 @@ impl ShootCare {
     }
 }
 
-fn thresholds(care: Reader<'_>) -> SortedMap<String, Duration> {
+fn thresholds(care: FieldReader<'_>) -> SortedMap<String, Duration> {
     let items = care.items("conditionThresholds");
     items.map(|item| (item.str("type").to_owned(), item.duration("duration"))).collect()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::read::Reader;
+use super::read::FieldReader;
 use super::scalar;
 use crate::base::sorted::SortedMap;
 
@@ -15,16 +15,16 @@ const EVENTS_SIZE: &str = "10Gi";
 pub(crate) struct Etcd {
     pub(crate) mode: EtcdMode,
     /// The volume of etcd-main.
-    pub(crate) main: Volume,
+    pub(crate) main: EtcdVolume,
     /// The volume of etcd-events.
-    pub(crate) events: Volume,
+    pub(crate) events: EtcdVolume,
     /// Snapshots of etcd-main, if enabled.
-    pub(crate) snapshots: Option<Snapshots>,
+    pub(crate) snapshots: Option<EtcdSnapshots>,
 }
 
 /// Field `edge.etcd.snapshots` of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Snapshots {
+pub(crate) struct EtcdSnapshots {
     /// A directory of the node; without one, the bucket of the Seed holds the snapshots.
     pub(crate) directory: Option<String>,
     /// How many snapshots of each Shoot are kept.
@@ -46,7 +46,7 @@ pub(crate) enum EtcdMode {
 
 /// The volume of an etcd at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Volume {
+pub struct EtcdVolume {
     /// Its class; if unset, the seed's default class.
     pub storage_class: Option<String>,
     /// Its size, a quantity.
@@ -77,18 +77,18 @@ pub(crate) enum ExposureType {
 
 impl Etcd {
     /// `least` is the smallest volume of the seed.
-    pub(super) fn read(r: Reader<'_>, least: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>, least: FieldReader<'_>) -> Self {
         Self {
             mode: if r.str("mode") == "Druid" { EtcdMode::Druid } else { EtcdMode::Plain },
-            main: Volume::read(r.at("main"), MAIN_SIZE, least),
-            events: Volume::read(r.at("events"), EVENTS_SIZE, least),
-            snapshots: Snapshots::read(r.at("snapshots")),
+            main: EtcdVolume::read(r.at("main"), MAIN_SIZE, least),
+            events: EtcdVolume::read(r.at("events"), EVENTS_SIZE, least),
+            snapshots: EtcdSnapshots::read(r.at("snapshots")),
         }
     }
 }
 
-impl Snapshots {
-    fn read(r: Reader<'_>) -> Option<Self> {
+impl EtcdSnapshots {
+    fn read(r: FieldReader<'_>) -> Option<Self> {
         let store = r.str("store");
         (store != "None").then(|| Self {
             directory: text(r.str("directory")).filter(|_| store == "Directory"),
@@ -99,8 +99,8 @@ impl Snapshots {
     }
 }
 
-impl Volume {
-    fn read(r: Reader<'_>, default: &str, least: Reader<'_>) -> Self {
+impl EtcdVolume {
+    fn read(r: FieldReader<'_>, default: &str, least: FieldReader<'_>) -> Self {
         let default = Value::from(default);
         let size = match (r.at("size"), least) {
             (size, _) if !size.is_absent() => size.value(),
@@ -117,7 +117,7 @@ impl Volume {
 }
 
 impl Exposure {
-    pub(super) fn read(r: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>) -> Self {
         Self {
             kind: match r.str("type") {
                 "LoadBalancer" => ExposureType::LoadBalancer,

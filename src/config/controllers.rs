@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::backup::BackupEntryController;
 use super::care::{SeedCare, ShootCare};
-use super::read::Reader;
+use super::read::FieldReader;
 
 /// `controllers`: the fields that the agent reads. Workers are permits, not threads, and at least 1.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,7 +121,7 @@ pub(crate) struct SeedController {
 }
 
 impl Controllers {
-    pub(super) fn read(r: Reader<'_>) -> Self {
+    pub(super) fn read(r: FieldReader<'_>) -> Self {
         let workers = |path| r.count(path).max(1);
         Self {
             backup_bucket_workers: workers("backupBucket.concurrentSyncs"),

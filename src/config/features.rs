@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::shown::shown;
-use super::{Problem, Problems};
+use super::{ConfigProblem, ConfigProblems};
 use crate::base::sorted::SortedMap;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -123,11 +123,11 @@ pub(super) fn effective(written: &Map<String, Value>) -> SortedMap<String, bool>
 
 /// Checks `featureGates` and completes it: every gate of the Go program with its value. The library's gates appear only
 /// if the configuration names them.
-pub(super) fn complete(document: &mut Value, problems: &mut Problems) {
+pub(super) fn complete(document: &mut Value, problems: &mut ConfigProblems) {
     let mut gates = document.get("featureGates").and_then(Value::as_object).cloned().unwrap_or_default();
     for (name, value) in &gates {
         if let Some(complaint) = complaint(name, value == &Value::Bool(true)) {
-            problems.errors.push(Problem::new(&format!("featureGates.{}", shown(name)), complaint));
+            problems.errors.push(ConfigProblem::new(&format!("featureGates.{}", shown(name)), complaint));
         }
     }
     let values = effective(&gates);

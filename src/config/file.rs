@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::limits;
 
-use super::{Loaded, Problem, load as load_text};
+use super::{ConfigProblem, LoadedConfig, load as load_text};
 
 /// The path that means standard input.
 const STDIN: &str = "-";
@@ -17,7 +17,7 @@ pub(crate) fn name_of(path: &Path) -> String {
 }
 
 /// Reads and checks a configuration. For `-`, reads `input`.
-pub(crate) fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Problem>> {
+pub(crate) fn load(path: &Path, input: &mut dyn Read) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     let text = if path == Path::new(STDIN) { text_of(input) } else { read(path) };
     parse(text, path)
 }
@@ -27,21 +27,21 @@ pub(crate) fn load(path: &Path, input: &mut dyn Read) -> Result<Loaded, Vec<Prob
 pub(crate) fn load_to_run(
     path: &Path,
     variable: &dyn Fn(&str) -> Option<String>,
-) -> Result<Loaded, Vec<Problem>> {
+) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     if path == Path::new(STDIN) {
         let message =
             "is read once, so only the start of the agent and gardenlet config accept it; name a file";
-        return Err(vec![Problem { path: name_of(path), message: message.to_owned() }]);
+        return Err(vec![ConfigProblem { path: name_of(path), message: message.to_owned() }]);
     }
     parse(read(path), path).and_then(|loaded| loaded.into_run(variable))
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Applies the environment. Errors: if a variable cannot be used, or the garden cannot be reached.
     pub(crate) fn into_run(
         mut self,
         variable: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Self, Vec<Problem>> {
+    ) -> Result<Self, Vec<ConfigProblem>> {
         let usable = self.settings.apply_environment(variable).and_then(|()| {
             self.settings.check_garden_access()?;
             self.settings.check_exposure(variable)?;
@@ -51,11 +51,11 @@ impl Loaded {
     }
 }
 
-fn parse(text: io::Result<String>, path: &Path) -> Result<Loaded, Vec<Problem>> {
+fn parse(text: io::Result<String>, path: &Path) -> Result<LoadedConfig, Vec<ConfigProblem>> {
     let name = name_of(path);
     let text = text.map_err(|error| {
         let message = format!("the configuration cannot be read: {error}");
-        vec![Problem { path: name.clone(), message }]
+        vec![ConfigProblem { path: name.clone(), message }]
     })?;
     load_text(&text, &name)
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::scalar;
-use super::schema::{Node, Type};
+use super::schema::{SchemaNode, Type};
 
 /// Fields or blocks of fields, and the missing part.
 pub(super) const TABLE: &[(&str, &str)] = &[
@@ -37,7 +37,7 @@ pub(super) const TABLE: &[(&str, &str)] = &[
 ];
 
 /// Whether `value` requests something: it differs from an absent field, and does more than disable something.
-pub(super) fn asks(value: &Value, node: &Node) -> bool {
+pub(super) fn asks(value: &Value, node: &SchemaNode) -> bool {
     let default = || serde_json::from_str::<Value>(node.field.default).unwrap_or_default();
     match value {
         Value::Null | Value::Bool(false) => false,

@@ -34,33 +34,33 @@ mod shown;
 mod validate;
 mod walk;
 
-use read::Reader;
+use read::FieldReader;
 pub(crate) use settings::SecretReference;
 pub use settings::Settings;
 
 /// An error or a warning at one place of the document.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The path, such as `controllers.seed.syncPeriod`; the file's name if the text is not a document at all.
     pub path: String,
     /// The problem and the remedy.
     pub message: String,
 }
 
-impl Problem {
+impl ConfigProblem {
     fn new(path: &str, message: impl Into<String>) -> Self {
         Self { path: path.to_owned(), message: message.into() }
     }
 }
 
-impl Problem {
+impl ConfigProblem {
     /// The same as a warning, for a list of errors or a terminal.
     pub(crate) fn as_warning(&self) -> Self {
         Self::new(&self.path, format!("warning: {}", self.message))
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path, self.message)
     }
@@ -68,33 +68,33 @@ impl fmt::Display for Problem {
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings.
     pub settings: Settings,
     /// Warnings: unknown fields, and fields without effect.
-    pub warnings: Vec<Problem>,
+    pub warnings: Vec<ConfigProblem>,
 }
 
 /// The problems found so far.
 #[derive(Default)]
-struct Problems {
-    errors: Vec<Problem>,
-    warnings: Vec<Problem>,
+struct ConfigProblems {
+    errors: Vec<ConfigProblem>,
+    warnings: Vec<ConfigProblem>,
 }
 
 /// Reads, completes and checks a configuration. `file_name` appears in messages about the text as a whole.
 /// Errors: the errors, sorted by path, up to a maximum, followed by the warnings, which are marked as such.
-pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
-    let (document, repeated) = parse(text).map_err(|message| vec![Problem::new(file_name, message)])?;
-    let mut problems = Problems::default();
+pub fn load(text: &str, file_name: &str) -> Result<LoadedConfig, Vec<ConfigProblem>> {
+    let (document, repeated) = parse(text).map_err(|message| vec![ConfigProblem::new(file_name, message)])?;
+    let mut problems = ConfigProblems::default();
     validate::check_text(&document, &repeated, &mut problems);
-    let retry_period = Reader::new(&document).duration("leaderElection.retryPeriod");
+    let retry_period = FieldReader::new(&document).duration("leaderElection.retryPeriod");
     let document = complete(document, &mut problems);
     seed::check(&document, &mut problems);
     problems.errors.sort();
     problems.warnings.sort();
     if !problems.errors.is_empty() {
-        problems.errors.extend(problems.warnings.iter().map(Problem::as_warning));
+        problems.errors.extend(problems.warnings.iter().map(ConfigProblem::as_warning));
         problems.errors.truncate(limits::CONFIG_PROBLEMS_MAX);
         return Err(problems.errors);
     }
@@ -103,12 +103,12 @@ pub fn load(text: &str, file_name: &str) -> Result<Loaded, Vec<Problem>> {
     if retry_period.is_zero() {
         settings.leader_election.spare_writes();
     }
-    Ok(Loaded { settings, warnings: problems.warnings })
+    Ok(LoadedConfig { settings, warnings: problems.warnings })
 }
 
 /// The complete document of an empty configuration. `seedConfig` has no defaults.
 pub(crate) fn defaults() -> Value {
-    complete(Value::Object(serde_json::Map::new()), &mut Problems::default())
+    complete(Value::Object(serde_json::Map::new()), &mut ConfigProblems::default())
 }
 
 fn parse(text: &str) -> Result<(Value, Vec<Repeated>), String> {
@@ -124,7 +124,7 @@ fn parse(text: &str) -> Result<(Value, Vec<Repeated>), String> {
 }
 
 /// Fills in the defaults and checks all rules except those of the Seed.
-fn complete(mut document: Value, problems: &mut Problems) -> Value {
+fn complete(mut document: Value, problems: &mut ConfigProblems) -> Value {
     walk::walk(&mut document, &schema::tree(), problems);
     replaced::check(&document, problems);
     features::complete(&mut document, problems);

@@ -11,9 +11,9 @@ use crate::base::sorted::SortedMap;
 
 /// A place in a document.
 #[derive(Clone, Copy)]
-pub(super) struct Reader<'a>(&'a Value);
+pub(super) struct FieldReader<'a>(&'a Value);
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) const fn new(document: &'a Value) -> Self {
         Self(document)
     }

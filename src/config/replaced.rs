@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Problem, Problems};
+use super::{ConfigProblem, ConfigProblems};
 
 /// Whether the agent can continue without the field.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ const REPLACED: [(&str, Weight, &str); 22] = [
 ];
 
 /// Reports fields of older documentation, in place of the report about unknown fields.
-pub(super) fn check(document: &Value, problems: &mut Problems) {
+pub(super) fn check(document: &Value, problems: &mut ConfigProblems) {
     for (path, weight, message) in REPLACED {
         if path
             .split('.')
@@ -73,7 +73,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
         {
             problems.warnings.retain(|problem| problem.path != path);
             let list = if weight == Error { &mut problems.errors } else { &mut problems.warnings };
-            list.push(Problem::new(path, message));
+            list.push(ConfigProblem::new(path, message));
         }
     }
 }

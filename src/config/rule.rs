@@ -11,10 +11,10 @@ use crate::format::cron;
 const RATE_MIN: f64 = 0.1;
 const RATE_MAX: f64 = 10_000.0;
 
-/// A rule about a value beyond its type. Empty texts fulfil every rule but [`Rule::Required`], because Go
+/// A rule about a value beyond its type. Empty texts fulfil every rule but [`FieldRule::Required`], because Go
 /// treats them as absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rule {
+pub(super) enum FieldRule {
     Any,
     /// Present and not empty if its parent is present.
     Required,
@@ -32,7 +32,7 @@ pub(super) enum Rule {
     Cron,
 }
 
-impl Rule {
+impl FieldRule {
     /// The problem of `value`, if any.
     pub(super) fn complaint(self, value: &Value) -> Option<String> {
         match self {

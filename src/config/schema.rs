@@ -7,8 +7,8 @@
 
 use super::bounds::{self, Bounds};
 use super::inert;
-use super::rule::Rule;
-use super::rule::Rule::{
+use super::rule::FieldRule;
+use super::rule::FieldRule::{
     AbsolutePath, AnnotationKeys, Cron, DnsLabel, Ip, LabelSelector, Labels, OneOf, QualifiedName, Rate,
     Required, Subdomain,
 };
@@ -53,7 +53,7 @@ pub(super) struct Field {
     pub(super) default: &'static str,
     /// Whether the default also replaces an empty value, as for Go fields that are not pointers.
     pub(super) default_for_empty: bool,
-    pub(super) rule: Rule,
+    pub(super) rule: FieldRule,
 }
 
 impl Field {
@@ -67,19 +67,19 @@ impl Field {
         self.default(json)
     }
 
-    const fn rule(mut self, rule: Rule) -> Self {
+    const fn rule(mut self, rule: FieldRule) -> Self {
         self.rule = rule;
         self
     }
 }
 
 const fn field(path: &'static str, ty: Type) -> Field {
-    Field { path, ty, default: "", default_for_empty: false, rule: Rule::Any }
+    Field { path, ty, default: "", default_for_empty: false, rule: FieldRule::Any }
 }
 
 /// A node of the schema.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct SchemaNode {
     pub(super) field: Field,
     pub(super) children: SortedMap<String, Self>,
     pub(super) item: Option<Box<Self>>,
@@ -88,7 +88,7 @@ pub(super) struct Node {
     pub(super) inert: Option<&'static str>,
 }
 
-impl Node {
+impl SchemaNode {
     const fn new() -> Self {
         Self { field: field("", Object), children: SortedMap::new(), item: None, bounds: None, inert: None }
     }
@@ -114,8 +114,8 @@ impl Node {
     }
 }
 
-pub(super) fn tree() -> Node {
-    let mut root = Node::new();
+pub(super) fn tree() -> SchemaNode {
+    let mut root = SchemaNode::new();
     for table in [GARDENLET, CONTROLLERS, SEED, EDGE] {
         for field in table {
             for path in expand(field.path) {

@@ -8,13 +8,13 @@ use log::LevelFilter;
 use serde_json::{Map, Value};
 
 use crate::api::meta::Key;
-use crate::base::log::Format;
+use crate::base::log::LogFormat;
 use crate::base::sorted::SortedMap;
 
 use super::control_plane::{Etcd, Exposure};
 pub(crate) use super::controllers::{Controllers, ManagedSeedController, ShootController};
 use super::features;
-use super::read::Reader;
+use super::read::FieldReader;
 
 /// A validated configuration with all defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,17 +26,17 @@ pub struct Settings {
     /// One entry per controller.
     pub(crate) controllers: Controllers,
     /// What the Seed's status offers to the scheduler.
-    pub(crate) resources: Resources,
+    pub(crate) resources: SeedResources,
     /// Leader election among instances, in the seed.
     pub(crate) leader_election: LeaderElection,
     /// The lowest level that is logged.
     pub(crate) log_level: LevelFilter,
     /// The format of a log line.
-    pub(crate) log_format: Format,
+    pub(crate) log_format: LogFormat,
     /// The listener for /healthz and the other probes.
-    pub health_probes: Listener,
+    pub health_probes: ListenAddress,
     /// The listener for /metrics.
-    pub metrics: Listener,
+    pub metrics: ListenAddress,
     /// Field `debugging.enableProfiling` of the configuration.
     pub(crate) profiling: bool,
     /// Every known gate with its effective value.
@@ -95,7 +95,7 @@ pub(crate) struct SecretReference {
 
 /// `resources`: quantities as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Resources {
+pub(crate) struct SeedResources {
     /// Total capacity by resource name.
     pub(crate) capacity: SortedMap<String, String>,
     /// The part that is reserved, not available for shoots.
@@ -132,7 +132,7 @@ pub(crate) struct NodeToleration {
 
 /// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenAddress {
     /// An IP address; empty means all.
     pub bind_address: String,
     /// A TCP port.
@@ -250,12 +250,12 @@ impl ResourceManager {
 impl Settings {
     /// Reads a valid document with all its defaults.
     pub(super) fn read(document: &Value) -> Self {
-        let r = Reader::new(document);
+        let r = FieldReader::new(document);
         Self {
             garden_client_connection: GardenClientConnection::read(r),
             seed_client_connection: ClientConnection::read(r.at("seedClientConnection")),
             controllers: Controllers::read(r.at("controllers")),
-            resources: Resources {
+            resources: SeedResources {
                 capacity: r.texts("resources.capacity"),
                 reserved: r.texts("resources.reserved"),
             },
@@ -265,9 +265,9 @@ impl Settings {
                 "error" => LevelFilter::Error,
                 _ => LevelFilter::Info,
             },
-            log_format: if r.str("logFormat") == "text" { Format::Text } else { Format::Json },
-            health_probes: Listener::read(r.at("server.healthProbes")),
-            metrics: Listener::read(r.at("server.metrics")),
+            log_format: if r.str("logFormat") == "text" { LogFormat::Text } else { LogFormat::Json },
+            health_probes: ListenAddress::read(r.at("server.healthProbes")),
+            metrics: ListenAddress::read(r.at("server.metrics")),
             profiling: r.flag("debugging.enableProfiling"),
             feature_gates: features::effective(
                 r.at("featureGates").value().as_object().unwrap_or(&Map::new()),
@@ -282,7 +282,7 @@ impl Settings {
 }
 
 impl GardenClientConnection {
-    fn read(root: Reader<'_>) -> Self {
+    fn read(root: FieldReader<'_>) -> Self {
         let r = root.at("gardenClientConnection");
         Self {
             connection: ClientConnection::read(r),
@@ -301,7 +301,7 @@ impl GardenClientConnection {
 }
 
 impl ClientConnection {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             kubeconfig: r.path("kubeconfig"),
             context: String::new(),
@@ -317,14 +317,14 @@ impl SecretReference {
         Key::new(self.namespace.as_str(), self.name.as_str())
     }
 
-    fn read(r: Reader<'_>) -> Option<Self> {
+    fn read(r: FieldReader<'_>) -> Option<Self> {
         (!r.is_absent())
             .then(|| Self { name: r.str("name").to_owned(), namespace: r.str("namespace").to_owned() })
     }
 }
 
 impl LeaderElection {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             leader_elect: r.flag("leaderElect"),
             lease_duration: r.duration("leaseDuration"),
@@ -350,7 +350,7 @@ impl LeaderElection {
 }
 
 impl NodeToleration {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         let seconds = |field| r.at(field).value().as_i64();
         Self {
             not_ready: seconds("defaultNotReadyTolerationSeconds"),
@@ -359,8 +359,8 @@ impl NodeToleration {
     }
 }
 
-impl Listener {
-    fn read(r: Reader<'_>) -> Self {
+impl ListenAddress {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             bind_address: r.str("bindAddress").to_owned(),
             port: u16::try_from(r.count("port")).unwrap_or(0),
@@ -369,7 +369,7 @@ impl Listener {
 }
 
 impl SeedConfig {
-    fn read(r: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>) -> Self {
         Self {
             name: r.str("metadata.name").to_owned(),
             labels: r.texts("metadata.labels"),
@@ -380,7 +380,7 @@ impl SeedConfig {
 }
 
 impl Edge {
-    fn read(r: Reader<'_>, volume_least: Reader<'_>) -> Self {
+    fn read(r: FieldReader<'_>, volume_least: FieldReader<'_>) -> Self {
         Self {
             workers: usize::try_from(r.count("workers")).unwrap_or(1),
             resource_manager: match r.str("resourceManager") {
@@ -414,8 +414,8 @@ impl Edge {
 }
 
 impl Registry {
-    fn read(r: Reader<'_>) -> Self {
-        let text = |r: Reader<'_>| r.value().as_str().unwrap_or_default().to_owned();
+    fn read(r: FieldReader<'_>) -> Self {
+        let text = |r: FieldReader<'_>| r.value().as_str().unwrap_or_default().to_owned();
         Self {
             host: r.str("host").to_owned(),
             mirrors: r.items("mirrors").map(text).collect(),

@@ -10,21 +10,21 @@ use crate::base::sorted::SortedMap;
 use crate::format::address::flaw;
 use crate::format::yaml::Repeated;
 
-use super::read::Reader;
+use super::read::FieldReader;
 use super::schema::{API_VERSION, KIND};
 use super::shown::{quoted, shown};
-use super::{Problem, Problems, scalar};
+use super::{ConfigProblem, ConfigProblems, scalar};
 
 /// Defaults that depend on other fields.
 pub(super) fn derive_defaults(document: &mut Value) {
-    let enabled = Value::Bool(Reader::new(document).flag("logging.enabled"));
+    let enabled = Value::Bool(FieldReader::new(document).flag("logging.enabled"));
     for backend in ["vali", "victoriaLogs", "shootEventLogging"] {
         set_absent(document, &["logging", backend, "enabled"], enabled.clone());
     }
     for handler in
         document.get_mut("exposureClassHandlers").and_then(Value::as_array_mut).into_iter().flatten()
     {
-        let name = Reader::new(handler).str("name").to_owned();
+        let name = FieldReader::new(handler).str("name").to_owned();
         set_absent(handler, &["sni", "ingress", "namespace"], format!("istio-ingress-handler-{name}").into());
     }
 }
@@ -44,7 +44,7 @@ fn set_absent(value: &mut Value, path: &[&str], to: Value) {
 
 /// Checks what the defaults would hide: apiVersion and kind, and keys that occur twice, of which all but the
 /// last value are lost.
-pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut Problems) {
+pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut ConfigProblems) {
     for (key, expected) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let value = document.get(key).unwrap_or_default();
         if value.is_null() || value == "" {
@@ -59,8 +59,8 @@ pub(super) fn check_text(document: &Value, repeated: &[Repeated], problems: &mut
 }
 
 /// Checks everything except the Seed.
-pub(super) fn check(document: &Value, problems: &mut Problems) {
-    let r = Reader::new(document);
+pub(super) fn check(document: &Value, problems: &mut ConfigProblems) {
+    let r = FieldReader::new(document);
     rotation(r, problems);
     bootstrap(r.at("gardenClientConnection"), r.at("edge"), problems);
     leader_election(r.at("leaderElection"), problems);
@@ -78,7 +78,7 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
     snapshots(r, problems);
 }
 
-fn rotation(r: Reader<'_>, problems: &mut Problems) {
+fn rotation(r: FieldReader<'_>, problems: &mut ConfigProblems) {
     let path = "gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMin";
     let (min, max) =
         (r.count(path), r.count("gardenClientConnection.kubeconfigValidity.autoRotationJitterPercentageMax"));
@@ -87,7 +87,7 @@ fn rotation(r: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn bootstrap(r: Reader<'_>, edge: Reader<'_>, problems: &mut Problems) {
+fn bootstrap(r: FieldReader<'_>, edge: FieldReader<'_>, problems: &mut ConfigProblems) {
     if !r.at("bootstrapKubeconfig").is_absent() && r.at("kubeconfigSecret").is_absent() {
         let message =
             "has no effect without kubeconfigSecret, which is where the agent's own kubeconfig is kept";
@@ -99,7 +99,7 @@ fn bootstrap(r: Reader<'_>, edge: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn leader_election(r: Reader<'_>, problems: &mut Problems) {
+fn leader_election(r: FieldReader<'_>, problems: &mut ConfigProblems) {
     if !r.flag("leaderElect") {
         return;
     }
@@ -120,7 +120,7 @@ fn leader_election(r: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn backup_entry(r: Reader<'_>, problems: &mut Problems) {
+fn backup_entry(r: FieldReader<'_>, problems: &mut ConfigProblems) {
     if r.items("deletionGracePeriodShootPurposes").next().is_some()
         && r.count("deletionGracePeriodHours") == 0
     {
@@ -129,7 +129,7 @@ fn backup_entry(r: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn resources(r: Reader<'_>, problems: &mut Problems) {
+fn resources(r: FieldReader<'_>, problems: &mut ConfigProblems) {
     let empty = serde_json::Map::new();
     let map = |key: &str| r.at(key).value().as_object().unwrap_or(&empty).iter().collect::<SortedMap<_, _>>();
     let capacity = map("capacity");
@@ -154,7 +154,7 @@ fn exceeds(reserved: &Value, capacity: &Value) -> bool {
     capacity.is_some_and(|capacity| scalar::quantity_value(reserved) > Some(capacity))
 }
 
-fn heartbeat(r: Reader<'_>, problems: &mut Problems) {
+fn heartbeat(r: FieldReader<'_>, problems: &mut ConfigProblems) {
     let path = "edge.heartbeat.intervalMax";
     let Some(max) = r.optional_duration(path) else { return };
     let resync_s = r.count("controllers.seed.leaseResyncSeconds");
@@ -164,10 +164,10 @@ fn heartbeat(r: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn listeners(server: Reader<'_>, problems: &mut Problems) {
+fn listeners(server: FieldReader<'_>, problems: &mut ConfigProblems) {
     let [probes, metrics] = ["healthProbes", "metrics"].map(|name| server.at(name));
-    let address = |r: Reader<'_>| r.str("bindAddress").parse::<IpAddr>().ok();
-    let takes_all = |r: Reader<'_>| address(r).is_none_or(|address| address.is_unspecified());
+    let address = |r: FieldReader<'_>| r.str("bindAddress").parse::<IpAddr>().ok();
+    let takes_all = |r: FieldReader<'_>| address(r).is_none_or(|address| address.is_unspecified());
     let overlap = takes_all(probes) || takes_all(metrics) || address(probes) == address(metrics);
     let port = probes.count("port");
     if overlap && port == metrics.count("port") {
@@ -177,7 +177,7 @@ fn listeners(server: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn registries(edge: Reader<'_>, problems: &mut Problems) {
+fn registries(edge: FieldReader<'_>, problems: &mut ConfigProblems) {
     let mut hosts = crate::base::sorted::SortedSet::new();
     for (index, r) in edge.items("registries").enumerate() {
         let path = |field: &str| format!("edge.registries[{index}].{field}");
@@ -204,7 +204,7 @@ fn registries(edge: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn exposure(r: Reader<'_>, problems: &mut Problems) {
+fn exposure(r: FieldReader<'_>, problems: &mut ConfigProblems) {
     let (address, kind) = (r.str("address"), r.str("type"));
     if !address.is_empty()
         && address.parse::<IpAddr>().is_err()
@@ -226,7 +226,7 @@ fn exposure(r: Reader<'_>, problems: &mut Problems) {
     }
 }
 
-fn snapshots(document: Reader<'_>, problems: &mut Problems) {
+fn snapshots(document: FieldReader<'_>, problems: &mut ConfigProblems) {
     let r = document.at("edge.etcd.snapshots");
     let (store, has_directory) = (r.str("store"), !r.str("directory").is_empty());
     let mut error =
@@ -257,12 +257,12 @@ fn is_mirror(url: &str) -> bool {
     !rest.is_empty() && !rest.starts_with('/') && !is_odd
 }
 
-impl Problems {
+impl ConfigProblems {
     pub(super) fn error(&mut self, path: &str, message: impl Into<String>) {
-        self.errors.push(Problem::new(path, message));
+        self.errors.push(ConfigProblem::new(path, message));
     }
 
     pub(super) fn warning(&mut self, path: &str, message: impl Into<String>) {
-        self.warnings.push(Problem::new(path, message));
+        self.warnings.push(ConfigProblem::new(path, message));
     }
 }

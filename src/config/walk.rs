@@ -2,23 +2,23 @@
 
 use serde_json::{Map, Value};
 
-use super::rule::Rule;
-use super::schema::{Node, Type};
+use super::rule::FieldRule;
+use super::schema::{SchemaNode, Type};
 use super::shown::{quoted, shown};
-use super::{Problem, Problems, inert, scalar};
+use super::{ConfigProblem, ConfigProblems, inert, scalar};
 use crate::base::near::nearest;
 
 /// Checks `document` and fills in the defaults.
-pub(super) fn walk(document: &mut Value, schema: &Node, problems: &mut Problems) {
+pub(super) fn walk(document: &mut Value, schema: &SchemaNode, problems: &mut ConfigProblems) {
     visit(document, schema, "", problems);
 }
 
-fn visit(value: &mut Value, node: &Node, path: &str, problems: &mut Problems) {
+fn visit(value: &mut Value, node: &SchemaNode, path: &str, problems: &mut ConfigProblems) {
     let complaint = type_complaint(value, node.field.ty)
         .or_else(|| node.field.rule.complaint(value))
         .or_else(|| node.bounds?.complaint(value, node.field.ty, node.field.default));
     if let Some(message) = complaint {
-        problems.errors.push(Problem::new(path, message));
+        problems.errors.push(ConfigProblem::new(path, message));
         return;
     }
     match value {
@@ -34,7 +34,7 @@ fn visit(value: &mut Value, node: &Node, path: &str, problems: &mut Problems) {
     }
 }
 
-fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems: &mut Problems) {
+fn visit_object(map: &mut Map<String, Value>, node: &SchemaNode, path: &str, problems: &mut ConfigProblems) {
     // As in Go, null is the same as absent.
     map.retain(|_, value| !value.is_null());
     for key in map.keys().filter(|key| !node.children.contains_key(*key)) {
@@ -50,8 +50,8 @@ fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems:
         fill(map, key, child);
         match map.get_mut(key) {
             Some(value) => visit(value, child, &path, problems),
-            None if child.field.rule == Rule::Required => {
-                problems.errors.push(Problem::new(&path, "must be given"));
+            None if child.field.rule == FieldRule::Required => {
+                problems.errors.push(ConfigProblem::new(&path, "must be given"));
             }
             None => {}
         }
@@ -59,7 +59,7 @@ fn visit_object(map: &mut Map<String, Value>, node: &Node, path: &str, problems:
 }
 
 /// Sets the default of an absent field, or an empty object for the defaults below it.
-fn fill(map: &mut Map<String, Value>, key: &str, child: &Node) {
+fn fill(map: &mut Map<String, Value>, key: &str, child: &SchemaNode) {
     let is_missing = match map.get(key) {
         None => child.has_default(),
         Some(value) => child.field.default_for_empty && is_empty(value, child.field.ty),
@@ -126,7 +126,7 @@ fn kind_of(value: &Value) -> String {
     }
 }
 
-fn unknown(path: &str, key: &str, node: &Node, problems: &mut Problems) {
+fn unknown(path: &str, key: &str, node: &SchemaNode, problems: &mut ConfigProblems) {
     let hint = nearest(key, node.children.keys().map(String::as_str));
     let hint = hint.map_or_else(String::new, |known| format!("; did you mean {known:?}?"));
     if path.starts_with("edge.") {

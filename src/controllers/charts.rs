@@ -10,7 +10,7 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
 use crate::format::base64;
 use crate::kube::Garden;
-use crate::oci::{Error, Keychain, Order, Reference};
+use crate::oci::{ArtifactReference, Error, Keychain, PullOrder};
 use crate::runtime::controller::ReconcileFailure;
 
 const DOCKER_CONFIG: &str = ".dockerconfigjson";
@@ -18,8 +18,8 @@ const BUNDLE: &str = "bundle.crt";
 
 /// The reference to pull, with the logins and CAs that the deployment names. Errors: the reference can never
 /// work (terminal), or a Secret is missing or invalid.
-pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, ReconcileFailure> {
-    let reference = Reference::parse(&repository.url())
+pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<PullOrder, ReconcileFailure> {
+    let reference = ArtifactReference::parse(&repository.url())
         .map_err(|why| ReconcileFailure::terminal(Error::Reference(why)))?;
     let read = |name: &str, what: &str| {
         garden.get::<Secret>(&SECRET, &Key::new(GARDEN_NAMESPACE, name)).map_err(|e| {
@@ -39,7 +39,7 @@ pub(super) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order
             .and_then(|text| Keychain::parse(&text).map_err(str::to_owned))
             .map_err(|why| complaint("pull secret", &secret.name, &why))?;
     }
-    Ok(Order { reference, keychain, ca_bundle })
+    Ok(PullOrder { reference, keychain, ca_bundle })
 }
 
 /// A non-empty value of a Secret.

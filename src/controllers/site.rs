@@ -19,13 +19,13 @@ use crate::base::workers::Workers;
 use crate::chart::child::Renderer;
 use crate::components::images::Images;
 use crate::config::settings::Settings;
-use crate::deployer::Parent;
-use crate::extension::changed::Head;
+use crate::deployer::ParentAgent;
+use crate::extension::changed::ExtensionHead;
 use crate::kube;
 use crate::kube::request::ListParams;
 use crate::oci::Puller;
 use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::{Options, PartialObject};
 use crate::runtime::source::{Notice, WatchSource};
@@ -65,21 +65,21 @@ pub(crate) struct Site {
     pub(crate) installations: WatchSource<ControllerInstallation>,
     pub(crate) registrations: WatchSource<ControllerRegistration>,
     /// The ManagedResources of the seed; watched while the agent leads.
-    pub(crate) managed: WatchSource<Watched>,
+    pub(crate) managed: WatchSource<ManagedResourceHead>,
     /// The images of control planes.
     pub(crate) images: Images,
     /// What an agent in a Shoot inherits.
-    pub(crate) parent: Parent,
+    pub(crate) parent: ParentAgent,
     /// The Shoots of this seed.
     pub(crate) heads: WatchSource<ShootHead>,
     /// The BackupBuckets of this seed.
-    pub(crate) buckets: WatchSource<Head>,
+    pub(crate) buckets: WatchSource<ExtensionHead>,
     /// The extension objects of BackupEntries in the seed.
-    pub(crate) entry_objects: WatchSource<Head>,
+    pub(crate) entry_objects: WatchSource<ExtensionHead>,
     /// Clients of the clusters of Shoots, for operations.
-    pub(crate) shoots: shoot::client::Connector,
+    pub(crate) shoots: shoot::client::ShootConnector,
     /// The clusters of Shoots that the applier serves.
-    pub(crate) served: shoot::Served,
+    pub(crate) served: shoot::ServedShoots,
     /// The state that all token requestors share.
     pub(crate) tokens: Tokens,
     /// Raised when the agent's certificate was replaced.

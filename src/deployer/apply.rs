@@ -17,8 +17,8 @@ use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::base::workers::Workers;
-use crate::chart::Table;
-use crate::chart::child::{self, Archive, Objects, Renderer, Request};
+use crate::chart::ValuesTable;
+use crate::chart::child::{self, Archive, RenderRequest, RenderedObjects, Renderer};
 use crate::chart::manifest::install_rank;
 use crate::components::managed::sha256_hex;
 use crate::extension::problem;
@@ -54,20 +54,21 @@ static KINDS: [Resource; 12] = [
 /// are being rendered; the cluster does not return its version; the values are invalid.
 pub(crate) fn render<'a>(
     client: &Client,
-    (renderer, workers): (&Renderer, &Workers),
+    renderer: &Renderer,
+    workers: &Workers,
     chart: impl Into<Archive<'a>>,
     values: Value,
     stop: &Stop,
-) -> Result<Objects, Failed> {
+) -> Result<RenderedObjects, Failed> {
     let busy = || Failed { postponed: Some(BUSY_AGAIN), ..Failed::new("other charts are being rendered") };
     let _worker = workers.chart_soon(stop).ok_or_else(busy)?;
     let version = client.version()?;
-    let request = Request {
+    let request = RenderRequest {
         name: NAME.to_owned(),
         namespace: NAMESPACE.to_owned(),
         values,
         resources: Value::Null,
-        mix_in: Table::new(),
+        mix_in: ValuesTable::new(),
         kubernetes_version: version.git_version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,
@@ -81,7 +82,7 @@ pub(crate) fn render<'a>(
 }
 
 /// The objects in the order of their installation.
-fn sorted(objects: Objects) -> Result<Vec<(&'static Resource, Value)>, Failed> {
+fn sorted(objects: RenderedObjects) -> Result<Vec<(&'static Resource, Value)>, Failed> {
     let mut all = Vec::new();
     for (_, object) in objects {
         let kind = text(&object["kind"]).to_owned();
@@ -107,11 +108,11 @@ fn key(resource: &Resource, object: &Value) -> Key {
 }
 
 /// Writes all objects. A failure does not stop the others. Errors: the objects that could not be written.
-pub(crate) fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub(crate) fn apply(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let mut failed = Failed::default();
     for (resource, object) in sorted(objects)? {
         let key = key(resource, &object);
-        if let Err(error) = bring(client, resource, &key, object) {
+        if let Err(error) = apply_object(client, resource, &key, object) {
             let codes = if error.is_denied() { problem("").codes } else { Vec::new() };
             let one = Failed::from(error);
             if one.postponed.is_some() {
@@ -131,9 +132,9 @@ pub(crate) fn apply(client: &Client, objects: Objects) -> Result<(), Failed> {
 
 /// Writes all objects to the agent's own cluster. The Deployment is written last, and only after all other
 /// writes succeeded, because it ends this agent. Errors: the objects that could not be written.
-pub(crate) fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub(crate) fn replace(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let is_last = |object: &Value| object["kind"] == DEPLOYMENT.kind.as_ref();
-    let (last, first) = objects.into_iter().partition::<Objects, _>(|(_, object)| is_last(object));
+    let (last, first) = objects.into_iter().partition::<RenderedObjects, _>(|(_, object)| is_last(object));
     apply(client, first).and_then(|()| apply(client, last)).map_err(|mut failed| {
         if !failed.codes.is_empty() {
             failed.text.push_str(
@@ -144,7 +145,7 @@ pub(crate) fn replace(client: &Client, objects: Objects) -> Result<(), Failed> {
     })
 }
 
-fn bring(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> Result<(), Error> {
+fn apply_object(client: &Client, resource: &Resource, key: &Key, mut object: Value) -> Result<(), Error> {
     let digest = sha256_hex(object.to_string().as_bytes());
     object["metadata"]["annotations"][RENDERED] = json!(digest);
     if resource.namespaced {
@@ -208,7 +209,7 @@ fn cover(under: &mut Value, over: &Value) {
 }
 
 /// Deletes all objects, the Deployment last: while it exists, there is more to delete.
-pub(crate) fn remove(client: &Client, objects: Objects) -> Result<(), Failed> {
+pub(crate) fn remove(client: &Client, objects: RenderedObjects) -> Result<(), Failed> {
     let all = sorted(objects)?;
     let (last, first): (Vec<_>, Vec<_>) =
         all.iter().rev().partition(|(resource, _)| resource.kind == DEPLOYMENT.kind);
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
     use crate::base::sorted::SortedSet;
     use crate::chart::archive;
-    use crate::chart::render::{Mode, Options, render};
+    use crate::chart::render::{Options, RenderMode, render};
 
     #[test]
     fn the_packed_chart_is_complete_and_its_kinds_are_known() {
@@ -245,7 +246,7 @@ mod tests {
             include_str!("../../packaging/chart/ci/everything-values.yaml"),
         ] {
             let values = crate::chart::values::read(case).unwrap();
-            let options = Options { values, ..Options::new(Mode::Extension, NAME, NAMESPACE) };
+            let options = Options { values, ..Options::new(RenderMode::Extension, NAME, NAMESPACE) };
             let objects = render(archive::load(CHART).unwrap(), &options).unwrap().objects_apart();
             let count = objects.len();
             let sorted = sorted(objects).unwrap();

@@ -9,16 +9,16 @@ use crate::api::meta::{Key, text};
 use crate::config;
 use crate::extension::problem;
 use crate::flow::Failed;
-use crate::kube::{Client, Material};
+use crate::kube::{Client, InlineOrFile};
 
-use super::values::{self, Access};
+use super::values::{self, AgentAccess};
 use super::{NAME, NAMESPACE};
 
 /// Reads a file of this agent, limited to the size of a configuration. Errors: it cannot be read,
 /// or is not text.
 pub(crate) fn read(path: &Path) -> Result<String, Failed> {
     let failed = |why: &dyn std::fmt::Display| Failed::new(format!("read {}: {why}", path.display()));
-    let bytes = Material::File(path.to_owned()).load().map_err(|error| failed(&error))?;
+    let bytes = InlineOrFile::File(path.to_owned()).load().map_err(|error| failed(&error))?;
     String::from_utf8(bytes.to_vec()).map_err(|error| failed(&error))
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn configuration(
     checked["apiVersion"] = json!("gardenlet.config.gardener.cloud/v1alpha1");
     checked["kind"] = json!("GardenletConfiguration");
     // The reader expects kubeconfigs to be files, which do not exist yet.
-    values::connect(&mut checked, Access::Certificate);
+    values::connect(&mut checked, AgentAccess::Certificate);
     config::load(&checked.to_string(), place).map_err(|problems| {
         let first = problems.first().map(ToString::to_string).unwrap_or_default();
         problem(format!("{place} is invalid: {first}"))

@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "gardenlet";
 
 /// What a new agent inherits from the agent that deploys it, besides its configuration.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parent {
+pub(crate) struct ParentAgent {
     /// The file that overwrites images of control planes (`IMAGEVECTOR_OVERWRITE`).
     pub(crate) images: Option<PathBuf>,
     /// The same for images of components (`IMAGEVECTOR_OVERWRITE_COMPONENTS`).
@@ -38,7 +38,7 @@ pub(crate) struct Parent {
 
 /// The image of this agent: from an overwriting image list, or from its Deployment; empty if unknown. Errors:
 /// a request fails. Without permission to read the Deployment, the image is unknown.
-pub(crate) fn own_image(seed: &Seed, images: &Images, parent: &Parent) -> Result<String, Error> {
+pub(crate) fn own_image(seed: &Seed, images: &Images, parent: &ParentAgent) -> Result<String, Error> {
     if let Ok(image) = images.find(NAME, env!("CARGO_PKG_VERSION")) {
         return Ok(image);
     }

@@ -2,23 +2,23 @@
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::base::clock::Timestamp;
 use crate::flow::Failed;
 use crate::format::view;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Report {
+pub(crate) struct ConditionReport {
     pub(crate) kind: &'static str,
-    pub(crate) status: Status,
+    pub(crate) status: ConditionStatus,
     /// Its reason and message.
     pub(crate) finding: Finding,
 }
 
-impl Report {
+impl ConditionReport {
     /// A condition that is true or false.
     pub(crate) fn new(kind: &'static str, is_true: bool, reason: &str, message: impl Into<String>) -> Self {
-        let status = if is_true { Status::True } else { Status::False };
+        let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
         Self { kind, status, finding: Finding::new(reason, message) }
     }
 
@@ -30,7 +30,7 @@ impl Report {
 }
 
 /// The strategic merge patch of the report; `None` if nothing changed.
-pub(crate) fn patch(object: &Value, reports: &[Report], now: Timestamp) -> Option<Value> {
+pub(crate) fn patch(object: &Value, reports: &[ConditionReport], now: Timestamp) -> Option<Value> {
     let known = &object["status"]["conditions"];
     let old: Vec<Condition> =
         if known.is_null() { Vec::new() } else { view::look(known).unwrap_or_default() };
@@ -67,13 +67,13 @@ mod tests {
         let table = [
             (
                 vec![
-                    Report::new(SHOOT_RECONCILED, true, "Reconciled", "yes"),
-                    Report::failed(SEED_REGISTERED, "ReconcileError", &failed),
+                    ConditionReport::new(SHOOT_RECONCILED, true, "Reconciled", "yes"),
+                    ConditionReport::failed(SEED_REGISTERED, "ReconcileError", &failed),
                 ],
                 2,
                 true,
             ),
-            (vec![Report::new(SEED_REGISTERED, true, "Reconciled", "yes")], 1, false),
+            (vec![ConditionReport::new(SEED_REGISTERED, true, "Reconciled", "yes")], 1, false),
         ];
         for (reports, count, tells_generation) in table {
             let told = patch(&object, &reports, NOW).unwrap();

@@ -38,11 +38,11 @@ pub(crate) fn expiration(secret: &Value) -> String {
 
 /// The Secret of a new token for a seed, and the token. The agent of the seed may delete this Secret after use.
 pub(crate) fn of_seed(seed: &str, until: Timestamp) -> (Value, String) {
-    let (owner, fresh) = (("garden", seed), random::text(SECRET_CHARS, ALPHABET));
-    let (id, key) = (id(owner.0, owner.1), key(owner.0, owner.1));
+    let (owner, fresh) = (Key::new("garden", seed), random::text(SECRET_CHARS, ALPHABET));
+    let (id, key) = (id(&owner.namespace, seed), key(&owner.namespace, seed));
     let mut secret = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": key.name, "namespace": key.namespace}});
-    fill(&mut secret, (&id, &fresh), ("Gardenlet", owner), until);
+    fill(&mut secret, &id, &fresh, "Gardenlet", &owner, until);
     (secret, format!("{id}.{fresh}"))
 }
 
@@ -57,27 +57,20 @@ fn is_valid(secret: &Value, now: Timestamp) -> bool {
 }
 
 /// Returns the token of a ManagedSeed, and creates it if there is no valid one.
-pub(crate) fn ensure(
-    garden: &Garden,
-    (namespace, name): (&str, &str),
-    now: Timestamp,
-) -> Result<String, Error> {
+pub(crate) fn ensure(garden: &Garden, owner: &Key, now: Timestamp) -> Result<String, Error> {
+    let Key { namespace, name } = owner;
     let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
     let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
         if !is_valid(secret, now) {
-            fill(secret, (&id, &fresh), ("ManagedSeed", (namespace, name)), now.plus(VALIDITY));
+            fill(secret, &id, &fresh, "ManagedSeed", owner, now.plus(VALIDITY));
         }
     })?;
     Ok(format!("{id}.{}", field(&secret, "token-secret")))
 }
 
 /// An existing token keeps its secret part, because an agent may already have it.
-fn fill(
-    secret: &mut Value,
-    (id, fresh): (&str, &str),
-    (kind, (namespace, name)): (&str, (&str, &str)),
-    until: Timestamp,
-) {
+fn fill(secret: &mut Value, id: &str, fresh: &str, kind: &str, owner: &Key, until: Timestamp) {
+    let Key { namespace, name } = owner;
     let known = field(secret, "token-secret");
     let known = if known.len() == SECRET_CHARS { known.as_str() } else { fresh };
     // The garden parses this text.
@@ -130,7 +123,7 @@ mod tests {
         assert_eq!(id("garden", "edge-1"), &sha256_hex(b"garden--edge-1")[..6]);
         let mut secret = json!({});
         let make = |secret: &mut Value, fresh: &str, now: Timestamp| {
-            fill(secret, ("abcdef", fresh), ("ManagedSeed", ("garden", "s")), now.plus(VALIDITY));
+            fill(secret, "abcdef", fresh, "ManagedSeed", &Key::new("garden", "s"), now.plus(VALIDITY));
         };
         make(&mut secret, "0123456789abcdef", NOW);
         assert_eq!(field(&secret, "expiration"), "2026-01-02T00:00:00Z");

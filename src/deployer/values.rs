@@ -26,7 +26,7 @@ const OWN: [(&str, &[&str]); 8] = [
 
 /// How the new agent gets access to the garden.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Access {
+pub(crate) enum AgentAccess {
     /// With its own kubeconfig: `gardenClientConnection.kubeconfig`.
     Own,
     /// It has a certificate already.
@@ -89,20 +89,20 @@ pub(crate) fn kubeconfig_secret(config: &Value) -> Key {
 }
 
 /// Writes to the configuration how the new agent gets access to the garden.
-pub(crate) fn connect(config: &mut Value, access: Access) {
+pub(crate) fn connect(config: &mut Value, access: AgentAccess) {
     let Key { namespace, name } = kubeconfig_secret(config);
     if !config["gardenClientConnection"].is_object() {
         config["gardenClientConnection"] = json!({});
     }
     let Some(connection) = config["gardenClientConnection"].as_object_mut() else { return };
     let bootstrap = connection.remove("bootstrapKubeconfig");
-    if access == Access::Own {
+    if access == AgentAccess::Own {
         connection.remove("kubeconfigSecret");
         return;
     }
     connection.insert("kubeconfigSecret".to_owned(), json!({"name": name, "namespace": namespace}));
     connection.remove("kubeconfig");
-    if let Access::Bootstrap(kubeconfig) = access {
+    if let AgentAccess::Bootstrap(kubeconfig) = access {
         let default = json!({"name": "gardenlet-kubeconfig-bootstrap", "namespace": NAMESPACE});
         let mut bootstrap = bootstrap.filter(Value::is_object).unwrap_or(default);
         bootstrap["kubeconfig"] = json!(kubeconfig);
@@ -112,7 +112,7 @@ pub(crate) fn connect(config: &mut Value, access: Access) {
 
 /// The input of the chart's values besides the configuration.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deployment<'a> {
+pub(crate) struct AgentDeployment<'a> {
     /// `spec.gardenlet.deployment` of the ManagedSeed.
     pub(crate) wanted: &'a Value,
     /// The image of the deploying agent; empty if unknown.
@@ -127,7 +127,7 @@ pub(crate) struct Deployment<'a> {
 }
 
 /// The values of the chart.
-pub(crate) fn values(deployment: &Deployment<'_>, config: Value) -> Value {
+pub(crate) fn values(deployment: &AgentDeployment<'_>, config: Value) -> Value {
     let mut values = json!({});
     merge(&mut values, deployment.wanted);
     values["image"] = image(deployment.image, &deployment.wanted["image"]);
@@ -246,7 +246,8 @@ mod tests {
             for field in own.as_object().unwrap().keys() {
                 assert_eq!(config[field], own[field], "{field}");
             }
-            for access in [Access::Own, Access::Certificate, Access::Bootstrap("k".to_owned())] {
+            for access in [AgentAccess::Own, AgentAccess::Certificate, AgentAccess::Bootstrap("k".to_owned())]
+            {
                 connect(&mut config, access);
             }
         }
@@ -261,12 +262,12 @@ mod tests {
             {"name": "s", "namespace": "n"}});
         let secret_of_own = json!({"name": "s", "namespace": "n"});
         let bootstrap_of_own = json!({"name": "b", "namespace": "n", "kubeconfig": "k"});
-        let asks = || Access::Bootstrap("k".to_owned());
+        let asks = || AgentAccess::Bootstrap("k".to_owned());
         let table = [
-            (Value::Null, Access::Own, json!({})),
-            (own.clone(), Access::Own, json!({"kubeconfig": "/f"})),
-            (Value::Null, Access::Certificate, json!({"kubeconfigSecret": secret})),
-            (own.clone(), Access::Certificate, json!({"kubeconfigSecret": secret_of_own})),
+            (Value::Null, AgentAccess::Own, json!({})),
+            (own.clone(), AgentAccess::Own, json!({"kubeconfig": "/f"})),
+            (Value::Null, AgentAccess::Certificate, json!({"kubeconfigSecret": secret})),
+            (own.clone(), AgentAccess::Certificate, json!({"kubeconfigSecret": secret_of_own})),
             (Value::Null, asks(), json!({"kubeconfigSecret": secret, "bootstrapKubeconfig": bootstrap})),
             (
                 own,
@@ -308,7 +309,7 @@ mod tests {
             json!({"replicaCount": 1, "env": [{"name": "A", "value": "b"}], "podAnnotations": {"mine": "1"}});
         let annotations =
             json!({"checksum/seed-backup-secret": "x", "mine": "0"}).as_object().cloned().unwrap();
-        let deployment = Deployment {
+        let deployment = AgentDeployment {
             wanted: &wanted,
             image: "r.io/g:1",
             images: [Some("images: []".to_owned()), None],
@@ -321,7 +322,10 @@ mod tests {
             "podAnnotations": {"checksum/seed-backup-secret": "x", "mine": "1"}, "imageVectorOverwrite": "images: []"});
         assert_eq!(values(&deployment, json!({"x": 1})), expected);
         let wanted = json!({"env": [{"name": "KUBERNETES_SERVICE_HOST", "value": "there"}]});
-        let found = values(&Deployment { wanted: &wanted, domain: "s", ..Deployment::default() }, json!({}));
+        let found = values(
+            &AgentDeployment { wanted: &wanted, domain: "s", ..AgentDeployment::default() },
+            json!({}),
+        );
         assert_eq!(found["env"], wanted["env"]);
     }
 }

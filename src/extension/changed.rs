@@ -10,26 +10,26 @@ use crate::runtime::store::Change;
 /// The part of an object that is kept in memory: of an extension's, or of a garden object that is judged like one.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Head {
+pub(crate) struct ExtensionHead {
     pub(crate) metadata: ObjectMeta,
     #[serde(deserialize_with = "or_default")]
-    pub(crate) status: HeadStatus,
+    pub(crate) status: ExtensionHeadStatus,
 }
 
-/// The status of a [`Head`].
+/// The status of an [`ExtensionHead`].
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct HeadStatus {
+pub(crate) struct ExtensionHeadStatus {
     pub(crate) last_operation: Option<LastOperation>,
 }
 
-impl PartialObject for Head {
+impl PartialObject for ExtensionHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
 }
 
-impl Head {
+impl ExtensionHead {
     fn operation(&self) -> &str {
         self.metadata.annotations.get(OPERATION).map_or("", String::as_str)
     }
@@ -43,7 +43,7 @@ impl Head {
 
 /// Whether the controller that triggered the extension must reconcile now. Upstream does not reconcile a deleted
 /// object. Here the object may have to be created again, or something waits for its deletion.
-pub(crate) fn has_ended(change: &Change<Head>) -> bool {
+pub(crate) fn has_ended(change: &Change<ExtensionHead>) -> bool {
     let Some(new) = change.new.as_deref() else { return true };
     let operation = new.operation();
     let Some(old) = change.old.as_deref() else {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::api::meta::Key;
 
-    fn head(operation: &str, last: Option<(&str, &str)>) -> Head {
+    fn head(operation: &str, last: Option<(&str, &str)>) -> ExtensionHead {
         let last = last.map(|(state, at)| json!({"type": "Reconcile", "state": state, "lastUpdateTime": at}));
         serde_json::from_value(json!({"metadata": {"name": "x", "annotations": {OPERATION: operation}},
             "status": {"lastOperation": last}}))
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn when_somebody_looks() {
-        let change = |old: Option<Head>, new: Option<Head>| {
+        let change = |old: Option<ExtensionHead>, new: Option<ExtensionHead>| {
             has_ended(&Change { key: Key::cluster("x"), old: old.map(Arc::new), new: new.map(Arc::new) })
         };
         let done = |at| Some(("Succeeded", at));

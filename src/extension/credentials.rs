@@ -23,13 +23,13 @@ const KINDS: [&Resource; 3] = [&SECRET, &INTERNAL_SECRET, &WORKLOAD_IDENTITY];
 
 /// A reference to credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Reference {
+pub(crate) struct CredentialsReference {
     pub(crate) resource: &'static Resource,
     /// Namespace and name in the garden.
     pub(crate) key: Key,
 }
 
-impl Reference {
+impl CredentialsReference {
     /// From a field `credentialsRef`. Errors: the kind cannot contain credentials.
     pub(crate) fn read(reference: &Value) -> Result<Self, Failed> {
         let (version, kind) = (text(&reference["apiVersion"]), text(&reference["kind"]));
@@ -51,7 +51,7 @@ impl Reference {
 
     /// Reads the credentials. Errors: a request fails; or the garden does not have the object
     /// that `of` refers to.
-    pub(crate) fn find(&self, garden: &Client, of: &str) -> Result<Credentials, Failed> {
+    pub(crate) fn find(&self, garden: &Client, of: &str) -> Result<GardenCredentials, Failed> {
         let Self { resource, key } = self;
         match self.look(garden)? {
             Some(found) => Ok(found),
@@ -63,27 +63,27 @@ impl Reference {
     }
 
     /// The same; `None` if the garden does not have them.
-    pub(crate) fn look(&self, garden: &Client) -> Result<Option<Credentials>, Error> {
+    pub(crate) fn look(&self, garden: &Client) -> Result<Option<GardenCredentials>, Error> {
         let found = garden.find::<Value>(self.resource, &self.key)?;
-        Ok(found.map(|object| Credentials { resource: self.resource, object }))
+        Ok(found.map(|object| GardenCredentials { resource: self.resource, object }))
     }
 }
 
 /// Credentials of the garden.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Credentials {
+pub(crate) struct GardenCredentials {
     resource: &'static Resource,
     /// The object that contains them.
     pub(crate) object: Value,
 }
 
-impl Credentials {
+impl GardenCredentials {
     /// The kind of that object.
     pub(crate) const fn resource(&self) -> &'static Resource {
         self.resource
     }
 
-    /// Whether a Secret of the seed equals the one that [`Credentials::bring`] writes for `context`, ignoring
+    /// Whether a Secret of the seed equals the one that [`GardenCredentials::apply`] writes for `context`, ignoring
     /// annotations of other writers.
     pub(crate) fn is_copied_to(&self, copy: &Value, context: &str) -> bool {
         let mut wanted = copy.clone();
@@ -96,7 +96,7 @@ impl Credentials {
 
     /// Writes a Secret of the seed with these annotations, and no labels except those that request a token. `context`
     /// is the object on whose behalf the token is used.
-    pub(crate) fn bring(
+    pub(crate) fn apply(
         &self,
         seed: &Client,
         secret: &Key,
@@ -193,17 +193,18 @@ mod tests {
     use super::*;
     use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY};
 
-    fn identity(config: &Value) -> Credentials {
+    fn identity(config: &Value) -> GardenCredentials {
         let object = json!({"metadata": {"namespace": "garden-p", "name": "w"},
             "spec": {"targetSystem": {"type": "lab", "providerConfig": config}}});
-        Credentials { resource: KINDS[2], object }
+        GardenCredentials { resource: KINDS[2], object }
     }
 
     #[test]
     fn references_of_an_object() {
         let reference = |version: &str, kind: &str| {
-            let found =
-                Reference::read(&json!({"apiVersion": version, "kind": kind, "namespace": "n", "name": "x"}));
+            let found = CredentialsReference::read(
+                &json!({"apiVersion": version, "kind": kind, "namespace": "n", "name": "x"}),
+            );
             found.map(|found| (found.resource.plural.to_string(), found.key))
         };
         let key = || Key::new("n", "x");
@@ -215,7 +216,7 @@ mod tests {
         let failed = reference("v1", "ConfigMap").unwrap_err();
         assert!(failed.text.contains("n/x, v1 ConfigMap: set credentialsRef to"), "{failed}");
         assert_eq!(failed.codes, [super::super::CONFIGURATION_PROBLEM]);
-        assert!(Reference::read(&Value::Null).is_err());
+        assert!(CredentialsReference::read(&Value::Null).is_err());
     }
 
     #[test]
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_copy_of_a_secret_is_compared_by_its_data() {
-        let secret = |data: Value| Credentials { resource: KINDS[0], object: json!({"data": data}) };
+        let secret = |data: Value| GardenCredentials { resource: KINDS[0], object: json!({"data": data}) };
         let copy = json!({"metadata": {"labels": {"x": "y"}}, "data": {"a": "YQ=="}, "type": "Opaque"});
         assert!(secret(json!({"a": "YQ=="})).is_copied_to(&copy, "c"));
         assert!(!secret(json!({"a": "Yg=="})).is_copied_to(&copy, "c"));

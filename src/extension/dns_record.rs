@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::Wish;
+use super::DesiredExtension;
 use crate::api::meta::Key;
 
 /// A desired DNSRecord.
@@ -30,8 +30,8 @@ pub(crate) fn record_type(address: &str) -> &'static str {
 }
 
 impl Record<'_> {
-    pub(crate) fn wish(&self) -> Wish {
-        let mut wish = Wish::new(json!({
+    pub(crate) fn wish(&self) -> DesiredExtension {
+        let mut wish = DesiredExtension::new(json!({
             "type": self.provider,
             "secretRef": {"name": self.secret.name, "namespace": self.secret.namespace},
             "name": self.name,

@@ -10,20 +10,20 @@ use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::duration;
 
-use super::{Patience, Wish};
+use super::{DesiredExtension, ExtensionPatience};
 
 /// The owner of an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Class {
+pub(crate) enum ExtensionClass {
     Seed,
     /// A Shoot without workers.
     Shoot,
 }
 
-impl Class {
+impl ExtensionClass {
     /// The value of `spec.class`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Class {
 
 /// When an extension is reconciled, relative to the Shoot's kube-apiserver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Moment {
+pub(crate) enum ReconcileMoment {
     /// `BeforeKubeAPIServer`.
     Before,
     /// `AfterKubeAPIServer`.
@@ -58,7 +58,7 @@ pub(crate) enum Moment {
 
 /// A desired `Extension` object.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Enabled {
+pub(crate) struct EnabledExtension {
     /// Its type, and its name.
     pub(crate) name: String,
     /// `providerConfig`; null for none.
@@ -66,24 +66,24 @@ pub(crate) struct Enabled {
     /// How long the extension may take, if its registration defines it.
     pub(crate) timeout: Option<Duration>,
     /// When it is reconciled.
-    pub(crate) moment: Moment,
+    pub(crate) moment: ReconcileMoment,
     /// When it is deleted.
-    pub(crate) deleted: Moment,
+    pub(crate) deleted: ReconcileMoment,
 }
 
-impl Enabled {
-    pub(crate) fn wish(&self, class: Class) -> Wish {
+impl EnabledExtension {
+    pub(crate) fn wish(&self, class: ExtensionClass) -> DesiredExtension {
         let mut spec = json!({"type": self.name, "class": class.as_str()});
         if !self.config.is_null() {
             spec["providerConfig"] = self.config.clone();
         }
-        Wish::new(spec)
+        DesiredExtension::new(spec)
     }
 
     /// How long to wait for the extension.
-    pub(crate) fn patience(&self) -> Patience {
-        let usual = Patience::of(&EXTENSION);
-        Patience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
+    pub(crate) fn patience(&self) -> ExtensionPatience {
+        let usual = ExtensionPatience::of(&EXTENSION);
+        ExtensionPatience { timeout: self.timeout.unwrap_or(usual.timeout), ..usual }
     }
 }
 
@@ -91,7 +91,7 @@ impl Enabled {
 pub(super) fn types(
     named: &Value,
     registrations: &[Arc<ControllerRegistration>],
-    class: Class,
+    class: ExtensionClass,
 ) -> SortedSet<String> {
     let mut all = SortedSet::new();
     for resource in registrations.iter().flat_map(|registration| &registration.spec.resources) {
@@ -115,8 +115,8 @@ pub(super) fn types(
 pub(crate) fn enabled(
     named: &Value,
     registrations: &[Arc<ControllerRegistration>],
-    class: Class,
-) -> Vec<Enabled> {
+    class: ExtensionClass,
+) -> Vec<EnabledExtension> {
     let items = named.as_array().map(Vec::as_slice).unwrap_or_default();
     let wanted = types(named, registrations, class).into_iter().filter_map(|name| {
         let serves =
@@ -124,28 +124,28 @@ pub(crate) fn enabled(
         let resource = registrations.iter().flat_map(|r| &r.spec.resources).find(serves)?;
         let timeout = duration::parse(&resource.reconcile_timeout).ok();
         let deleted = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.delete) {
-            "AfterKubeAPIServer" => Moment::After,
-            _ => Moment::Before,
+            "AfterKubeAPIServer" => ReconcileMoment::After,
+            _ => ReconcileMoment::Before,
         };
         let moment = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.reconcile) {
-            "BeforeKubeAPIServer" => Moment::Before,
-            "AfterWorker" => Moment::AfterWorker,
-            _ => Moment::After,
+            "BeforeKubeAPIServer" => ReconcileMoment::Before,
+            "AfterWorker" => ReconcileMoment::AfterWorker,
+            _ => ReconcileMoment::After,
         };
         let config = items.iter().rfind(|extension| text(&extension["type"]) == name);
         let config = config.map(|extension| extension["providerConfig"].clone()).unwrap_or_default();
-        Some(Enabled { name, config, timeout, moment, deleted })
+        Some(EnabledExtension { name, config, timeout, moment, deleted })
     });
     wanted.collect()
 }
 
 /// Combines the results of several checks: an error of one is an error, and all pending objects are named.
-pub(crate) fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed> {
+pub(crate) fn together(looks: Vec<Result<TaskStep, Failed>>) -> Result<TaskStep, Failed> {
     let (mut errors, mut missing, mut pause) = (Vec::new(), Vec::new(), Duration::MAX);
     for look in looks {
         match look {
-            Ok(Step::Done) => {}
-            Ok(Step::Again { after, why }) => {
+            Ok(TaskStep::Done) => {}
+            Ok(TaskStep::Again { after, why }) => {
                 pause = pause.min(after);
                 missing.push(why);
             }
@@ -156,8 +156,8 @@ pub(crate) fn together(looks: Vec<Result<Step, Failed>>) -> Result<Step, Failed>
     }
     Ok(match (errors.is_empty(), missing.is_empty()) {
         (false, _) => return Err(joined(errors)),
-        (true, false) => Step::again(pause, joined(missing)),
-        (true, true) => Step::Done,
+        (true, false) => TaskStep::again(pause, joined(missing)),
+        (true, true) => TaskStep::Done,
     })
 }
 
@@ -202,14 +202,14 @@ mod tests {
             (&named, vec![("asked", json!({"a": 1}), 180), ("auto", json!({"b": 2}), 90)]),
         ];
         for (named, expected) in table {
-            let found = enabled(named, &registrations, Class::Seed);
+            let found = enabled(named, &registrations, ExtensionClass::Seed);
             let found: Vec<_> = found
                 .iter()
                 .map(|w| (w.name.as_str(), w.config.clone(), w.patience().timeout.as_secs()))
                 .collect();
             assert_eq!(found, expected);
         }
-        assert_eq!(enabled(&named, &[], Class::Seed), []);
+        assert_eq!(enabled(&named, &[], ExtensionClass::Seed), []);
     }
 
     #[test]
@@ -225,39 +225,47 @@ mod tests {
             {"kind": "Extension", "type": "workers", "autoEnable": ["shoot"]},
         ]))];
         let named = json!([{"type": "off", "disabled": true}, {"type": "late"}]);
-        let found: Vec<_> = enabled(&named, &registrations, Class::Shoot)
+        let found: Vec<_> = enabled(&named, &registrations, ExtensionClass::Shoot)
             .into_iter()
             .map(|extension| (extension.name, extension.moment, extension.deleted))
             .collect();
         let expected = [
-            ("all", Moment::After, Moment::Before),
-            ("before", Moment::Before, Moment::Before),
-            ("late", Moment::AfterWorker, Moment::After),
+            ("all", ReconcileMoment::After, ReconcileMoment::Before),
+            ("before", ReconcileMoment::Before, ReconcileMoment::Before),
+            ("late", ReconcileMoment::AfterWorker, ReconcileMoment::After),
         ];
         assert_eq!(found, expected.map(|(name, moment, deleted)| (name.to_owned(), moment, deleted)));
     }
 
     #[test]
     fn an_object_has_type_class_and_configuration() {
-        let (name, moment) = ("x".to_owned(), Moment::After);
-        let mut wanted =
-            Enabled { name, config: Value::Null, timeout: None, moment, deleted: Moment::Before };
-        assert_eq!(wanted.wish(Class::Seed), Wish::new(json!({"type": "x", "class": "seed"})));
+        let (name, moment) = ("x".to_owned(), ReconcileMoment::After);
+        let mut wanted = EnabledExtension {
+            name,
+            config: Value::Null,
+            timeout: None,
+            moment,
+            deleted: ReconcileMoment::Before,
+        };
+        assert_eq!(
+            wanted.wish(ExtensionClass::Seed),
+            DesiredExtension::new(json!({"type": "x", "class": "seed"}))
+        );
         wanted.config = json!({"a": 1});
         let spec = json!({"type": "x", "class": "shoot", "providerConfig": {"a": 1}});
-        assert_eq!(wanted.wish(Class::Shoot), Wish::new(spec));
+        assert_eq!(wanted.wish(ExtensionClass::Shoot), DesiredExtension::new(spec));
     }
 
     #[test]
     fn several_checks_give_one_result() {
         let second = Duration::from_secs(1);
-        let waits = |text: &str| Ok(Step::again(second, text));
+        let waits = |text: &str| Ok(TaskStep::again(second, text));
         let fails = |text: &str, code: &str| Err(Failed { codes: vec![code.into()], ..Failed::new(text) });
         let postponed = Failed { postponed: Some(second), ..Failed::new("closed") };
         let both = Failed { codes: vec!["A".into(), "B".into()], ..Failed::new("x; y; z") };
         let table = [
-            (vec![], Ok(Step::Done)),
-            (vec![Ok(Step::Done), waits("a"), waits("b")], Ok(Step::again(second, "a; b"))),
+            (vec![], Ok(TaskStep::Done)),
+            (vec![Ok(TaskStep::Done), waits("a"), waits("b")], Ok(TaskStep::again(second, "a; b"))),
             (vec![fails("x", "B"), waits("a"), fails("y", "A"), fails("z", "B")], Err(both)),
             (vec![fails("x", "B"), Err(postponed.clone())], Err(postponed)),
         ];

@@ -1,9 +1,9 @@
 //! Objects that extensions reconcile: written, awaited, migrated, restored, deleted (Gardener's `pkg/extensions`,
 //! `pkg/component/extensions`).
 //!
-//! A [`Target`] is one such object. Its writes ([`Target::deploy`], [`Target::deploy_if_needed`], [`Target::restore`],
-//! [`Target::migrate`], [`Target::delete`]) and its waits ([`Target::wait_ready`], [`Target::wait_migrated`],
-//! [`Target::wait_gone`]) are steps of a flow: each asks the API server once and returns. As a rule a flow has two tasks for an
+//! An [`ExtensionObject`] is one such object. Its writes ([`ExtensionObject::deploy`], [`ExtensionObject::deploy_if_needed`], [`ExtensionObject::restore`],
+//! [`ExtensionObject::migrate`], [`ExtensionObject::delete`]) and its waits ([`ExtensionObject::wait_ready`], [`ExtensionObject::wait_migrated`],
+//! [`ExtensionObject::wait_gone`]) are steps of a flow: each asks the API server once and returns. As a rule a flow has two tasks for an
 //! object, one that writes and one that waits for it:
 //!
 //! ```no_run
@@ -39,7 +39,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
 
@@ -50,9 +50,9 @@ mod enabled;
 mod ready;
 pub(crate) mod required;
 
-pub(crate) use enabled::{Class, Enabled, Moment, enabled, together};
+pub(crate) use enabled::{EnabledExtension, ExtensionClass, ReconcileMoment, enabled, together};
 pub use ready::TIMESTAMP;
-pub(crate) use ready::{Unready, check, is_migrated, last_error};
+pub(crate) use ready::{UnreadyReason, check, is_migrated, last_error};
 
 /// The Lease that an extension renews as its heartbeat, in its own namespace of the seed.
 pub const HEARTBEAT: &str = "gardener-extension-heartbeat";
@@ -68,7 +68,7 @@ pub(crate) fn problem(text: impl Into<String>) -> Failed {
 
 /// An extension object.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Target {
+pub struct ExtensionObject {
     /// Its kind.
     pub resource: Resource,
     /// Its namespace (some kinds have none) and name.
@@ -77,7 +77,7 @@ pub struct Target {
 
 /// The desired state of an object. Labels, annotations and fields of other writers stay, except in the spec.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Wish {
+pub struct DesiredExtension {
     /// Its labels.
     pub labels: Map<String, Value>,
     /// Its annotations, besides those of the request.
@@ -86,7 +86,7 @@ pub struct Wish {
     pub spec: Value,
 }
 
-impl Wish {
+impl DesiredExtension {
     /// An object with this spec.
     pub fn new(spec: Value) -> Self {
         Self { spec, ..Self::default() }
@@ -122,7 +122,7 @@ impl Wish {
 
 /// The state of an object from another seed (an entry of `ShootState.spec.extensions`).
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Memory {
+pub struct ExtensionResourceState {
     /// `status.state`.
     pub state: Value,
     /// `status.resources`. The objects that they name must exist before the extension is triggered.
@@ -131,7 +131,7 @@ pub struct Memory {
 
 /// How long an extension may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patience {
+pub struct ExtensionPatience {
     /// How often it is checked.
     pub(crate) interval: Duration,
     /// After this time a reported error ends the wait.
@@ -140,7 +140,7 @@ pub struct Patience {
     pub(crate) timeout: Duration,
 }
 
-impl Patience {
+impl ExtensionPatience {
     /// Upstream's values for a kind. For `Extension` objects, the registration may set another `timeout`.
     pub fn of(resource: &Resource) -> Self {
         let (interval, errors, timeout) = match &*resource.kind {
@@ -160,17 +160,17 @@ impl Patience {
     }
 
     /// Checks again later, or fails after the timeout.
-    fn again(&self, attempt: &Attempt, why: Failed) -> Result<Step, Failed> {
+    fn again(&self, attempt: &Attempt, why: Failed) -> Result<TaskStep, Failed> {
         if attempt.now.saturating_sub(attempt.begun) >= self.timeout {
             return Err(why);
         }
-        Ok(Step::again(self.interval, why))
+        Ok(TaskStep::again(self.interval, why))
     }
 }
 
 /// The request to an extension.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Operation {
+enum ExtensionOperation {
     Reconcile,
     /// Wait until the state is there.
     WaitForState,
@@ -180,7 +180,7 @@ enum Operation {
     Migrate,
 }
 
-impl Operation {
+impl ExtensionOperation {
     /// The value of the annotation.
     const fn as_str(self) -> &'static str {
         match self {
@@ -193,11 +193,11 @@ impl Operation {
 }
 
 /// The annotations of a request.
-fn request(operation: Operation, now: Timestamp) -> Value {
+fn request(operation: ExtensionOperation, now: Timestamp) -> Value {
     json!({OPERATION: operation.as_str(), TIMESTAMP: rfc3339_nanos(now)})
 }
 
-impl Target {
+impl ExtensionObject {
     /// The objects of a kind and class (`shoot`, `seed`, `garden`) in a namespace. Errors: a request fails.
     /// If the kind is not served, there are no objects.
     pub fn of_class(
@@ -210,7 +210,7 @@ impl Target {
             .map(|all| all.into_iter().map(|(target, _)| target).collect())
     }
 
-    /// The same, each with its type. Errors: as for [`Target::of_class`].
+    /// The same, each with its type. Errors: as for [`ExtensionObject::of_class`].
     pub(crate) fn with_types(
         client: &Client,
         resource: &Resource,
@@ -237,15 +237,20 @@ impl Target {
     }
 
     /// Creates or updates the object and triggers its reconciliation. Errors: a request fails.
-    pub fn deploy(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<(), Error> {
+    pub fn deploy(&self, client: &Client, wish: &DesiredExtension, now: Timestamp) -> Result<(), Error> {
         let live = self.find(client)?;
-        self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))
+        self.write(client, live.as_ref(), wish, Some(request(ExtensionOperation::Reconcile, now)))
     }
 
     /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed
     /// spec, or a last operation that did not succeed. A record of another type is deleted first; the task
-    /// should limit the time for that ([`Row::within`](crate::flow::Row::within)). Errors: a request fails.
-    pub fn deploy_if_needed(&self, client: &Client, wish: &Wish, now: Timestamp) -> Result<Step, Failed> {
+    /// should limit the time for that ([`TaskRow::within`](crate::flow::TaskRow::within)). Errors: a request fails.
+    pub fn deploy_if_needed(
+        &self,
+        client: &Client,
+        wish: &DesiredExtension,
+        now: Timestamp,
+    ) -> Result<TaskStep, Failed> {
         self.deploy_or_replace(client, wish, false, now)
     }
 
@@ -253,25 +258,25 @@ impl Target {
     pub(crate) fn deploy_or_replace(
         &self,
         client: &Client,
-        wish: &Wish,
+        wish: &DesiredExtension,
         is_asked: bool,
         now: Timestamp,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let live = self.find(client)?;
         match live.as_ref().map_or(Need::Request, |live| need(live, &wish.spec, is_asked)) {
             Need::Nothing => self.write(client, live.as_ref(), wish, None)?,
             Need::Request => {
-                self.write(client, live.as_ref(), wish, Some(request(Operation::Reconcile, now)))?;
+                self.write(client, live.as_ref(), wish, Some(request(ExtensionOperation::Reconcile, now)))?;
             }
             Need::Another => {
                 if live.is_none_or(|live| live["metadata"]["deletionTimestamp"].is_null()) {
                     self.delete(client, now)?;
                 }
                 let why = format!("{} must be deleted before it can be created again", self.title());
-                return Ok(Step::again(Patience::of(&self.resource).interval, why));
+                return Ok(TaskStep::again(ExtensionPatience::of(&self.resource).interval, why));
             }
         }
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     }
 
     /// Creates the object with its state from another seed; the extension waits until that is complete. An
@@ -279,27 +284,27 @@ impl Target {
     pub fn restore(
         &self,
         client: &Client,
-        wish: &Wish,
-        memory: &Memory,
+        wish: &DesiredExtension,
+        memory: &ExtensionResourceState,
         now: Timestamp,
     ) -> Result<(), Error> {
         let live = self.find(client)?;
-        self.write(client, live.as_ref(), wish, Some(request(Operation::WaitForState, now)))?;
+        self.write(client, live.as_ref(), wish, Some(request(ExtensionOperation::WaitForState, now)))?;
         let knows = live.is_some_and(|live| !live["status"]["state"].is_null());
-        let Memory { state, resources } = memory;
+        let ExtensionResourceState { state, resources } = memory;
         let has_memory = !(state.is_null() && resources.is_null());
         if has_memory && !knows {
             let patch = Patch::Merge(json!({"status": {"state": state, "resources": resources}}));
             client.patch_status::<Value>(&self.resource, &self.key, &patch)?;
         }
-        let annotations = request(Operation::Restore, now);
+        let annotations = request(ExtensionOperation::Restore, now);
         self.patch(client, json!({"metadata": {"annotations": annotations}}))
     }
 
     /// Asks the extension to release the object and to leave its state. Errors: a request fails. A missing
     /// object is no error.
     pub fn migrate(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
-        let annotations = request(Operation::Migrate, now);
+        let annotations = request(ExtensionOperation::Migrate, now);
         found(self.patch(client, json!({"metadata": {"annotations": annotations}})))
     }
 
@@ -314,7 +319,7 @@ impl Target {
         &self,
         client: &Client,
         live: Option<&Value>,
-        wish: &Wish,
+        wish: &DesiredExtension,
         request: Option<Value>,
     ) -> Result<(), Error> {
         if let Some(live) = live {
@@ -336,15 +341,20 @@ impl Target {
 
     /// Waits until the extension has reconciled the object. Errors: a request fails; or the extension has
     /// reported errors for too long, or takes too long.
-    pub fn wait_ready(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
+    pub fn wait_ready(
+        &self,
+        client: &Client,
+        patience: ExtensionPatience,
+        attempt: &Attempt,
+    ) -> Result<TaskStep, Failed> {
         let why = match self.find(client)? {
-            None => Unready::Pending(format!("{} not found", self.title())),
+            None => UnreadyReason::Pending(format!("{} not found", self.title())),
             Some(object) => match check(&object) {
-                Ok(()) => return Ok(Step::Done),
+                Ok(()) => return Ok(TaskStep::Done),
                 Err(why) => why,
             },
         };
-        let is_error = matches!(why, Unready::Error(_));
+        let is_error = matches!(why, UnreadyReason::Error(_));
         let failed = why.into_failed();
         let text = format!("Error while waiting for {} to become ready: {}", self.title(), failed.text);
         let failed = Failed { text, ..failed };
@@ -359,9 +369,9 @@ impl Target {
     pub fn wait_migrated(
         &self,
         client: &Client,
-        patience: Patience,
+        patience: ExtensionPatience,
         attempt: &Attempt,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         match self.find(client)? {
             Some(object) if !is_migrated(&object) => {
                 let why =
@@ -369,13 +379,18 @@ impl Target {
                 let text = format!("Error while waiting for {} to be migrated: {}", self.title(), why.text);
                 patience.again(attempt, Failed { text, ..why })
             }
-            _ => Ok(Step::Done),
+            _ => Ok(TaskStep::Done),
         }
     }
 
     /// Waits until the object is gone. Errors: a request fails; or the extension takes too long.
-    pub fn wait_gone(&self, client: &Client, patience: Patience, attempt: &Attempt) -> Result<Step, Failed> {
-        let Some(object) = self.find(client)? else { return Ok(Step::Done) };
+    pub fn wait_gone(
+        &self,
+        client: &Client,
+        patience: ExtensionPatience,
+        attempt: &Attempt,
+    ) -> Result<TaskStep, Failed> {
+        let Some(object) = self.find(client)? else { return Ok(TaskStep::Done) };
         let why = last_error(&object).unwrap_or_else(|| Failed::new("it is still there"));
         let text = format!("Error while waiting for {} to be deleted: {}", self.title(), why.text);
         patience.again(attempt, Failed { text, ..why })
@@ -411,9 +426,9 @@ fn need(live: &Value, spec: &Value, is_asked: bool) -> Need {
     let was_asked = live["metadata"]["annotations"][OPERATION].is_string();
     let is_ready = match check(live) {
         Ok(()) => true,
-        Err(Unready::Error(_)) => false,
+        Err(UnreadyReason::Error(_)) => false,
         // It was triggered already, but has not started.
-        Err(Unready::Pending(_)) => was_asked,
+        Err(UnreadyReason::Pending(_)) => was_asked,
     };
     let is_right = is_ready && difference(old, spec).is_none();
     if is_right && !is_asked { Need::Nothing } else { Need::Request }

@@ -12,14 +12,14 @@ pub const TIMESTAMP: &str = "gardener.cloud/timestamp";
 
 /// Why an object is not ready.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Unready {
+pub(crate) enum UnreadyReason {
     /// The extension reports an error. It may succeed with its next try.
     Error(Failed),
     /// It has not finished yet.
     Pending(String),
 }
 
-impl Unready {
+impl UnreadyReason {
     /// The failure for people.
     pub(crate) fn into_failed(self) -> Failed {
         match self {
@@ -31,11 +31,11 @@ impl Unready {
 
 /// Checks an extension object, or a BackupBucket or BackupEntry of the garden. Errors: the first reason, in
 /// upstream's order and words.
-pub(crate) fn check(object: &Value) -> Result<(), Unready> {
+pub(crate) fn check(object: &Value) -> Result<(), UnreadyReason> {
     let status = &object["status"];
-    let pending = |text: String| Err(Unready::Pending(text));
+    let pending = |text: String| Err(UnreadyReason::Pending(text));
     if let Some(error) = last_error(object) {
-        return Err(Unready::Error(error));
+        return Err(UnreadyReason::Error(error));
     }
     let observed = status["observedGeneration"].as_i64().unwrap_or(0);
     let generation = object["metadata"]["generation"].as_i64().unwrap_or(0);
@@ -54,7 +54,8 @@ pub(crate) fn check(object: &Value) -> Result<(), Unready> {
         return pending(format!("extension state is not succeeded but {state}"));
     }
     let Some(asked) = annotations[TIMESTAMP].as_str() else { return Ok(()) };
-    let asked = parse_rfc3339(asked).map_err(|e| Unready::Pending(format!("annotation {TIMESTAMP}: {e}")))?;
+    let asked =
+        parse_rfc3339(asked).map_err(|e| UnreadyReason::Pending(format!("annotation {TIMESTAMP}: {e}")))?;
     // Times in the status have no fractions.
     let asked = Timestamp::from_unix(asked.unix());
     let updated = operation.get("lastUpdateTime").and_then(Value::as_str);
@@ -128,7 +129,7 @@ mod tests {
         worse("/status", "observedGeneration", json!(1), "observed generation outdated (1/2)");
         let error = json!({"description": "no quota", "codes": ["ERR_INFRA_QUOTA_EXCEEDED"]});
         worse("/status", "lastError", error, "error during reconciliation: no quota");
-        let Err(Unready::Error(failed)) = check(&object) else { panic!() };
+        let Err(UnreadyReason::Error(failed)) = check(&object) else { panic!() };
         assert_eq!(failed.codes, ["ERR_INFRA_QUOTA_EXCEEDED"]);
     }
 

@@ -7,30 +7,30 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::condition::{self, Status, urgency};
+use crate::api::condition::{self, ConditionStatus, urgency};
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 
-use super::enabled::{Class, types};
+use super::enabled::{ExtensionClass, types};
 use super::problem;
 use crate::flow::Failed;
 
 /// A kind of extension objects and the type of an object, such as `Infrastructure` and `local`.
-pub(crate) type Required = SortedSet<(&'static str, String)>;
+pub(crate) type RequiredExtensions = SortedSet<(&'static str, String)>;
 
 /// Kinds that the provider of a seed must have.
 const OF_PROVIDER: [&str; 3] = ["ControlPlane", "Infrastructure", "Worker"];
 
 /// The extensions that the spec of a Seed requires.
-pub(crate) fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Required {
+pub(crate) fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> RequiredExtensions {
     let provider = text(&seed["spec"]["provider"]["type"]);
-    let mut all: Required = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
+    let mut all: RequiredExtensions = OF_PROVIDER.map(|kind| (kind, provider.to_owned())).into();
     if let Some(dns) = seed["spec"]["dns"]["provider"]["type"].as_str() {
         all.insert(("DNSRecord", dns.to_owned()));
     }
     all.extend(
-        types(&seed["spec"]["extensions"], registrations, Class::Seed)
+        types(&seed["spec"]["extensions"], registrations, ExtensionClass::Seed)
             .into_iter()
             .map(|name| ("Extension", name)),
     );
@@ -42,22 +42,26 @@ pub(crate) fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>
 pub(crate) fn of_shoot(
     shoot: &Value,
     seed: &Value,
-    (dns, backup): (&[&str], Option<&str>),
+    dns: &[&str],
+    backup: Option<&str>,
     registrations: &[Arc<ControllerRegistration>],
-) -> Required {
-    let mut all = Required::from([("ControlPlane", text(&seed["spec"]["provider"]["type"]).to_owned())]);
+) -> RequiredExtensions {
+    let mut all =
+        RequiredExtensions::from([("ControlPlane", text(&seed["spec"]["provider"]["type"]).to_owned())]);
     all.extend(dns.iter().map(|&name| ("DNSRecord", name.to_owned())));
     if let Some(backup) = backup {
         all.extend(["BackupBucket", "BackupEntry"].map(|kind| (kind, backup.to_owned())));
     }
     let named = &shoot["spec"]["extensions"];
-    all.extend(types(named, registrations, Class::Shoot).into_iter().map(|name| ("Extension", name)));
+    all.extend(
+        types(named, registrations, ExtensionClass::Shoot).into_iter().map(|name| ("Extension", name)),
+    );
     all
 }
 
 /// The required extensions that no registration supports, as `kind/type`.
 pub(crate) fn unregistered(
-    required: &Required,
+    required: &RequiredExtensions,
     registrations: &[Arc<ControllerRegistration>],
 ) -> Vec<String> {
     let is_missing = |(kind, name): &&(&'static str, String)| {
@@ -73,7 +77,7 @@ fn supports(resource: &ControllerResource, kind: &str, name: &str) -> bool {
 
 /// A text with what is missing; `None` if every extension is installed and healthy.
 pub(crate) fn missing(
-    required: &Required,
+    required: &RequiredExtensions,
     registrations: &[Arc<ControllerRegistration>],
     installations: &[Arc<ControllerInstallation>],
 ) -> Option<String> {
@@ -119,7 +123,7 @@ pub(crate) fn unheard(
     installations: &[Arc<ControllerInstallation>],
 ) -> Failed {
     let why = "extension did not record a last operation yet";
-    match missing(&Required::from([(kind, type_name.to_owned())]), registrations, installations) {
+    match missing(&RequiredExtensions::from([(kind, type_name.to_owned())]), registrations, installations) {
         None => Failed::new(format!("{why}; it is installed and healthy, so check its log")),
         Some(missing) => problem(format!("{why}; {missing}")),
     }
@@ -134,14 +138,18 @@ fn installations_of<'a>(
 
 /// Why an installation is not ready, by the most urgent of its conditions.
 fn unready(installation: &ControllerInstallation) -> Option<String> {
-    let wanted = [("Installed", Status::True), ("Healthy", Status::True), ("Progressing", Status::False)];
+    let wanted = [
+        ("Installed", ConditionStatus::True),
+        ("Healthy", ConditionStatus::True),
+        ("Progressing", ConditionStatus::False),
+    ];
     let name = &installation.metadata.name;
     let find = |kind: &str| condition::find(&installation.status.conditions, kind);
     let bad = wanted.into_iter().filter(|(kind, status)| find(kind).is_none_or(|it| it.status != *status));
     let order = |kind: &str| urgency(kind, find(kind).map_or("Unknown", |it| it.status.as_str()));
     let (worst, _) = bad.min_by_key(|(kind, _)| order(kind))?;
     // A chart that cannot be rendered is the reason for all others.
-    let invalid = find("Valid").filter(|valid| valid.status == Status::False);
+    let invalid = find("Valid").filter(|valid| valid.status == ConditionStatus::False);
     Some(match invalid.or_else(|| find(worst)) {
         None => format!("ControllerInstallation {name} has no condition {worst} yet"),
         Some(it) => {
@@ -239,7 +247,8 @@ mod tests {
 
     #[test]
     fn missing_extensions_are_named() {
-        let required = Required::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
+        let required =
+            RequiredExtensions::from([("ControlPlane", "Lab".to_owned()), ("Worker", "Lab".to_owned())]);
         let both = json!([{"kind": "ControlPlane", "type": "lab"}, {"kind": "Worker", "type": "lab"}]);
         let registrations = [registration("lab", &both)];
         let good = ["True", "True", "False"];

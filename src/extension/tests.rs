@@ -7,7 +7,7 @@ const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 #[test]
 fn patience_is_upstreams() {
     let of = |group: &'static str, kind: &'static str| {
-        let patience = Patience::of(&Resource::new(group, "v1", kind, "x", true));
+        let patience = ExtensionPatience::of(&Resource::new(group, "v1", kind, "x", true));
         (patience.interval.as_secs(), patience.looks(), patience.timeout.as_secs())
     };
     let extension = "extensions.gardener.cloud";
@@ -28,13 +28,13 @@ fn patience_is_upstreams() {
 
 #[test]
 fn the_wait_ends_after_its_timeout() {
-    let patience = Patience::of(&DNS_RECORD);
+    let patience = ExtensionPatience::of(&DNS_RECORD);
     let at = |seconds: u64| Attempt {
         begun: Duration::from_secs(10),
         now: Duration::from_secs(seconds),
         tries: 9,
     };
-    assert_eq!(patience.again(&at(129), "why".into()), Ok(Step::again(patience.interval, "why")));
+    assert_eq!(patience.again(&at(129), "why".into()), Ok(TaskStep::again(patience.interval, "why")));
     assert_eq!(patience.again(&at(130), "why".into()), Err("why".into()));
 }
 
@@ -42,9 +42,9 @@ fn the_wait_ends_after_its_timeout() {
 fn a_patch_has_the_differences_and_the_request() {
     let live = json!({"metadata": {"name": "x", "labels": {"theirs": "1"}, "annotations": {OPERATION: "reconcile"}},
         "spec": {"type": "a", "old": 1}, "status": {"state": 1}});
-    let mut wish = Wish::new(json!({"type": "a", "old": 1}));
+    let mut wish = DesiredExtension::new(json!({"type": "a", "old": 1}));
     assert_eq!(wish.difference(&live, None), None);
-    let asked = request(Operation::Reconcile, NOW);
+    let asked = request(ExtensionOperation::Reconcile, NOW);
     let annotations = json!({OPERATION: "reconcile", TIMESTAMP: "2026-01-01T00:00:00Z"});
     assert_eq!(asked, annotations);
     assert_eq!(

@@ -4,18 +4,18 @@ use std::fmt;
 
 /// Lends a value to a turn. It is returned at the end of the turn, even if a task panics: in the next turn, the flow
 /// finds out which task it was.
-pub(crate) struct Held<T, F: FnMut(T)> {
+pub(crate) struct LentValue<T, F: FnMut(T)> {
     value: Option<T>,
     keep: F,
 }
 
-impl<T, F: FnMut(T)> fmt::Debug for Held<T, F> {
+impl<T, F: FnMut(T)> fmt::Debug for LentValue<T, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("is_kept", &self.value.is_some()).finish_non_exhaustive()
+        f.debug_struct("LentValue").field("is_kept", &self.value.is_some()).finish_non_exhaustive()
     }
 }
 
-impl<T, F: FnMut(T)> Held<T, F> {
+impl<T, F: FnMut(T)> LentValue<T, F> {
     /// Without a value. `keep` stores a value again, and must not panic.
     pub(crate) const fn new(keep: F) -> Self {
         Self { value: None, keep }
@@ -32,7 +32,7 @@ impl<T, F: FnMut(T)> Held<T, F> {
     }
 }
 
-impl<T, F: FnMut(T)> Drop for Held<T, F> {
+impl<T, F: FnMut(T)> Drop for LentValue<T, F> {
     fn drop(&mut self) {
         if let Some(value) = self.value.take() {
             (self.keep)(value);

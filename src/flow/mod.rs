@@ -1,7 +1,7 @@
 //! Flows: tasks that depend on each other. Each is a step that is repeated until it is done (Gardener's
 //! `pkg/utils/flow`).
 //!
-//! Waiting does not block a thread: a step returns [`Step::Again`], and the flow returns when it needs its next turn. A
+//! Waiting does not block a thread: a step returns [`TaskStep::Again`], and the flow returns when it needs its next turn. A
 //! run stores only which tasks are done. A lost run starts again, and its tasks find their earlier results in the
 //! clusters.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::clock::Mono;
 use crate::base::error::chain;
-use crate::kube::{self, Verdict};
+use crate::kube::{self, ErrorVerdict};
 use crate::runtime::controller::ReconcileFailure;
 
 mod held;
@@ -18,19 +18,19 @@ mod report;
 mod table;
 mod writer;
 
-pub(crate) use held::Held;
-pub(crate) use report::Pacer;
-pub use report::Progress;
+pub(crate) use held::LentValue;
+pub use report::FlowProgress;
+pub(crate) use report::ReportPacer;
 pub(crate) use table::outline;
 #[cfg(test)]
 pub(crate) use table::problems;
-pub use table::{Row, Run};
+pub use table::{TaskFunction, TaskRow};
 use table::{of_ordered, ordered};
 pub(crate) use writer::ProgressWriter;
 
 /// The result of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
+pub enum TaskStep {
     /// The task is done.
     Done,
     /// It is not done yet.
@@ -42,7 +42,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl TaskStep {
     pub(crate) fn again(after: Duration, why: impl Into<Failed>) -> Self {
         Self::Again { after, why: why.into() }
     }
@@ -56,7 +56,7 @@ pub struct Failed {
     /// Gardener's error codes.
     pub codes: Vec<String>,
     /// What the server's answer means, if a request was the reason.
-    pub(crate) verdict: Option<Verdict>,
+    pub(crate) verdict: Option<ErrorVerdict>,
     /// Set if nothing was sent: when to try again. The task has not failed then.
     pub postponed: Option<Duration>,
     /// The text stands beside the task's name while the task waits: it takes long, and it goes on.
@@ -125,11 +125,11 @@ pub struct Attempt {
     pub tries: u32,
 }
 
-struct Task<C> {
+struct FlowTask<C> {
     name: &'static str,
     /// The tasks that must be done before it starts.
     needs: Vec<usize>,
-    run: Run<C>,
+    run: TaskFunction<C>,
     /// How long it may take.
     within: Option<Duration>,
     /// Its errors are retried after this time.
@@ -157,7 +157,7 @@ enum State {
 /// A flow and its progress.
 pub struct Flow<C> {
     name: &'static str,
-    tasks: Vec<Task<C>>,
+    tasks: Vec<FlowTask<C>>,
     states: Vec<State>,
     errors: Vec<TaskError>,
 }
@@ -194,7 +194,7 @@ pub(crate) fn describe(errors: &[TaskError]) -> String {
 
 /// A task as the table of its flow describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Outline {
+pub(crate) struct TaskOutline {
     pub(crate) name: &'static str,
     /// The tasks that must be done before it starts, by their index in the list. They precede it.
     pub(crate) needs: Vec<usize>,
@@ -204,7 +204,7 @@ pub(crate) struct Outline {
 
 /// The result of a turn.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Turn {
+pub enum FlowTurn {
     /// It needs the next turn after this time.
     Again(Duration),
     /// The flow has ended, with the errors of its tasks in the order in which they failed; without errors, all are done.
@@ -212,9 +212,9 @@ pub enum Turn {
 }
 
 /// Receives the events of a flow.
-pub trait Observer {
+pub trait FlowObserver {
     /// Tasks have started or ended.
-    fn progress(&mut self, progress: &Progress);
+    fn progress(&mut self, progress: &FlowProgress);
     /// A task is done.
     fn done(&mut self, _task: &str) {}
 }
@@ -230,7 +230,7 @@ impl<C> Flow<C> {
     /// The flow of a table without [`problems`]. The facts decide which of its tasks are skipped.
     pub fn new<'a, F: 'a, E: 'a>(
         name: &'static str,
-        rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+        rows: impl IntoIterator<Item = &'a TaskRow<C, F, E>>,
         facts: &F,
     ) -> Self
     where
@@ -238,7 +238,7 @@ impl<C> Flow<C> {
     {
         let rows = ordered(rows);
         let outline = of_ordered(&rows, facts);
-        let state = |task: &Outline| if task.is_skipped { State::Skipped } else { State::Pending };
+        let state = |task: &TaskOutline| if task.is_skipped { State::Skipped } else { State::Pending };
         let states = outline.iter().map(state).collect();
         let tasks = rows.iter().zip(outline).map(|(row, outline)| row.task(outline.needs, facts)).collect();
         Self { name, tasks, states, errors: Vec::new() }
@@ -246,11 +246,11 @@ impl<C> Flow<C> {
 
     /// Whether the task of this name has run and is done.
     pub(crate) fn is_done(&self, name: &str) -> bool {
-        let is_done = |(task, state): (&Task<C>, &State)| task.name == name && *state == State::Done;
+        let is_done = |(task, state): (&FlowTask<C>, &State)| task.name == name && *state == State::Done;
         self.tasks.iter().zip(&self.states).any(is_done)
     }
 
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> FlowProgress {
         let count = |wanted: &State| self.states.iter().filter(|state| *state == wanted).count();
         let all = self.states.len() - count(&State::Skipped);
         let mut running: Vec<String> = Vec::new();
@@ -264,11 +264,16 @@ impl<C> Flow<C> {
             }
         }
         running.sort_unstable();
-        Progress::new(self.name, count(&State::Done), all, &running)
+        FlowProgress::new(self.name, count(&State::Done), all, &running)
     }
 
     /// Tries all due tasks. `now` is called before and after each step.
-    pub fn turn(&mut self, context: &mut C, now: &dyn Fn() -> Mono, observer: &mut dyn Observer) -> Turn {
+    pub fn turn(
+        &mut self,
+        context: &mut C,
+        now: &dyn Fn() -> Mono,
+        observer: &mut dyn FlowObserver,
+    ) -> FlowTurn {
         self.bury();
         let begun = now();
         loop {
@@ -290,9 +295,9 @@ impl<C> Flow<C> {
             // Observers that skip some reports get another chance.
             observer.progress(&self.progress());
             match self.next_due() {
-                _ if has_ended => return Turn::Again(Duration::ZERO),
-                Some(due) => return Turn::Again(due.saturating_sub(now())),
-                None => return Turn::Ended(self.errors.clone()),
+                _ if has_ended => return FlowTurn::Again(Duration::ZERO),
+                Some(due) => return FlowTurn::Again(due.saturating_sub(now())),
+                None => return FlowTurn::Ended(self.errors.clone()),
             }
         }
     }
@@ -356,7 +361,7 @@ impl<C> Flow<C> {
         index: usize,
         context: &mut C,
         now: &dyn Fn() -> Mono,
-        observer: &mut dyn Observer,
+        observer: &mut dyn FlowObserver,
     ) -> bool {
         let State::Waiting { begun, tries, .. } = std::mem::replace(&mut self.states[index], State::Trying)
         else {
@@ -365,17 +370,17 @@ impl<C> Flow<C> {
         let task = &self.tasks[index];
         let result = (task.run)(context, &Attempt { begun, now: now(), tries });
         let (after, why, tries) = match result {
-            Ok(Step::Done) => {
+            Ok(TaskStep::Done) => {
                 self.states[index] = State::Done;
                 observer.done(self.tasks[index].name);
                 observer.progress(&self.progress());
                 return true;
             }
-            Ok(Step::Again { after, why }) => (Some(after), why, tries.saturating_add(1)),
+            Ok(TaskStep::Again { after, why }) => (Some(after), why, tries.saturating_add(1)),
             Err(failed) => match failed.postponed {
                 Some(after) => (Some(after), failed, tries),
                 // Another writer came first. The task reads again.
-                None if failed.verdict == Some(Verdict::Conflict) && tries < CONFLICTS_MAX => {
+                None if failed.verdict == Some(ErrorVerdict::Conflict) && tries < CONFLICTS_MAX => {
                     (Some(CONFLICT_AGAIN), failed, tries.saturating_add(1))
                 }
                 None => (task.retry, failed, tries.saturating_add(1)),

@@ -6,13 +6,13 @@ use crate::base::clock::Mono;
 
 /// The progress of a flow.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Progress {
+pub struct FlowProgress {
     /// The share of its tasks that are done.
     pub(crate) percent: u32,
     pub(crate) description: String,
 }
 
-impl Progress {
+impl FlowProgress {
     pub(super) fn new(flow: &str, done: usize, all: usize, running: &[String]) -> Self {
         let percent = u32::try_from(100 * done / all.max(1)).unwrap_or(100);
         let description = match percent {
@@ -27,25 +27,25 @@ impl Progress {
 /// Limits how often a flow reports: the first report is sent at once, later ones at most once per
 /// period, always the newest.
 #[derive(Clone, Debug)]
-pub(crate) struct Pacer {
+pub(crate) struct ReportPacer {
     period: Duration,
-    told: Option<(Mono, Progress)>,
+    told: Option<(Mono, FlowProgress)>,
 }
 
-impl Pacer {
+impl ReportPacer {
     /// At most one report per period.
     pub(crate) const fn new(period: Duration) -> Self {
         Self { period, told: None }
     }
 
     /// Whether to report now. Otherwise the next turn checks again.
-    pub(crate) fn is_due(&self, progress: &Progress, now: Mono) -> bool {
+    pub(crate) fn is_due(&self, progress: &FlowProgress, now: Mono) -> bool {
         let told = self.told.as_ref();
         told.is_none_or(|(at, told)| told != progress && now.saturating_sub(*at) >= self.period)
     }
 
     /// Records that the report was written. Without this call, it stays due.
-    pub(crate) fn has_told(&mut self, progress: &Progress, now: Mono) {
+    pub(crate) fn has_told(&mut self, progress: &FlowProgress, now: Mono) {
         self.told = Some((now, progress.clone()));
     }
 }
@@ -64,16 +64,16 @@ mod tests {
             ((0, 0, &[]), 100, "Flow finished"),
         ];
         for ((done, all, running), percent, description) in table {
-            let progress = Progress::new("Flow", done, all, running);
+            let progress = FlowProgress::new("Flow", done, all, running);
             assert_eq!((progress.percent, progress.description.as_str()), (percent, description));
         }
     }
 
     #[test]
     fn reports_keep_their_period() {
-        let progress = |percent| Progress { percent, description: String::new() };
+        let progress = |percent| FlowProgress { percent, description: String::new() };
         let at = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
-        let mut pacer = Pacer::new(Duration::from_secs(5));
+        let mut pacer = ReportPacer::new(Duration::from_secs(5));
         let told: Vec<bool> = [(0, 0), (1, 10), (4, 20), (5, 30), (9, 40), (10, 30), (11, 50)]
             .into_iter()
             .map(|(seconds, percent)| {

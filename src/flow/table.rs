@@ -3,18 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::{Attempt, Failed, Outline, Step, Task};
+use super::{Attempt, Failed, FlowTask, TaskOutline, TaskStep};
 
 /// What a task does. It returns at once; while it waits for something, it is called again.
-pub type Run<C> = fn(&mut C, &Attempt) -> Result<Step, Failed>;
+pub type TaskFunction<C> = fn(&mut C, &Attempt) -> Result<TaskStep, Failed>;
 /// A condition about the facts at the start of a flow.
 pub(crate) type When<F> = fn(&F) -> bool;
 
 /// A task. `C` is the state that the tasks of a flow share, `F` are the facts that decide which tasks are needed, and `E` says
 /// where its result can be seen.
-pub struct Row<C, F, E> {
+pub struct TaskRow<C, F, E> {
     name: &'static str,
-    run: Run<C>,
+    run: TaskFunction<C>,
     after: &'static [&'static str],
     also: Option<(When<F>, &'static [&'static str])>,
     when: Option<When<F>>,
@@ -25,15 +25,18 @@ pub struct Row<C, F, E> {
     evidence: E,
 }
 
-impl<C, F, E> fmt::Debug for Row<C, F, E> {
+impl<C, F, E> fmt::Debug for TaskRow<C, F, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row").field("name", &self.name).field("after", &self.after).finish_non_exhaustive()
+        f.debug_struct("TaskRow")
+            .field("name", &self.name)
+            .field("after", &self.after)
+            .finish_non_exhaustive()
     }
 }
 
-impl<C, F, E> Row<C, F, E> {
+impl<C, F, E> TaskRow<C, F, E> {
     /// A task that every flow needs, that waits for no other, and whose errors are not retried.
-    pub const fn new(name: &'static str, run: Run<C>, evidence: E) -> Self {
+    pub const fn new(name: &'static str, run: TaskFunction<C>, evidence: E) -> Self {
         Self {
             name,
             run,
@@ -118,23 +121,23 @@ impl<C, F, E> Row<C, F, E> {
         self.after.iter().chain(also).copied()
     }
 
-    pub(super) fn task(&self, needs: Vec<usize>, facts: &F) -> Task<C> {
+    pub(super) fn task(&self, needs: Vec<usize>, facts: &F) -> FlowTask<C> {
         let longer = self.longer.filter(|(when, _)| when(facts)).map(|(_, time)| time);
         let within = longer.or(self.within);
-        Task { name: self.name, needs, run: self.run, within, retry: self.retry }
+        FlowTask { name: self.name, needs, run: self.run, within, retry: self.retry }
     }
 }
 
 /// Rows in an order in which each comes after those that it may wait for. Otherwise they stay in the order of the table. Rows
 /// that wait for each other come last.
 pub(super) fn ordered<'a, C, F, E>(
-    rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
-) -> Vec<&'a Row<C, F, E>> {
+    rows: impl IntoIterator<Item = &'a TaskRow<C, F, E>>,
+) -> Vec<&'a TaskRow<C, F, E>> {
     let mut open: Vec<_> = rows.into_iter().collect();
     let mut ordered = Vec::with_capacity(open.len());
     while !open.is_empty() {
         let can_start =
-            |row: &Row<C, F, E>| row.names().all(|name| open.iter().all(|other| other.name != name));
+            |row: &TaskRow<C, F, E>| row.names().all(|name| open.iter().all(|other| other.name != name));
         let Some(next) = open.iter().position(|row| can_start(row)) else { break };
         ordered.push(open.remove(next));
     }
@@ -144,15 +147,15 @@ pub(super) fn ordered<'a, C, F, E>(
 
 /// The tasks of a flow, each after those that it waits for.
 pub(crate) fn outline<'a, C: 'a, F: 'a, E: 'a>(
-    rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+    rows: impl IntoIterator<Item = &'a TaskRow<C, F, E>>,
     facts: &F,
-) -> Vec<Outline> {
+) -> Vec<TaskOutline> {
     of_ordered(&ordered(rows), facts)
 }
 
-pub(super) fn of_ordered<C, F, E>(rows: &[&Row<C, F, E>], facts: &F) -> Vec<Outline> {
+pub(super) fn of_ordered<C, F, E>(rows: &[&TaskRow<C, F, E>], facts: &F) -> Vec<TaskOutline> {
     let place = |name: &str| rows.iter().position(|row| row.name == name);
-    let of = |row: &&Row<C, F, E>| Outline {
+    let of = |row: &&TaskRow<C, F, E>| TaskOutline {
         name: row.name,
         needs: row.needs(facts).filter_map(place).collect(),
         is_skipped: row.when.is_some_and(|when| !when(facts)),
@@ -163,7 +166,7 @@ pub(super) fn of_ordered<C, F, E>(rows: &[&Row<C, F, E>], facts: &F) -> Vec<Outl
 /// What is wrong with a table, for the tests of tables. Without problems, each task of a flow can start.
 #[cfg(test)]
 pub(crate) fn problems<'a, C: 'a, F: 'a, E: 'a>(
-    rows: impl IntoIterator<Item = &'a Row<C, F, E>>,
+    rows: impl IntoIterator<Item = &'a TaskRow<C, F, E>>,
 ) -> Vec<String> {
     let mut problems = Vec::new();
     let rows = ordered(rows);

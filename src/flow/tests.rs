@@ -18,8 +18,8 @@ struct World {
 #[derive(Default)]
 struct Notes(Vec<String>);
 
-impl Observer for Notes {
-    fn progress(&mut self, progress: &Progress) {
+impl FlowObserver for Notes {
+    fn progress(&mut self, progress: &FlowProgress) {
         self.0.push(format!("{} {}", progress.percent, progress.description));
     }
 
@@ -30,18 +30,18 @@ impl Observer for Notes {
 
 struct Silent;
 
-impl Observer for Silent {
-    fn progress(&mut self, _: &Progress) {}
+impl FlowObserver for Silent {
+    fn progress(&mut self, _: &FlowProgress) {}
 }
 
 fn at(seconds: u64) -> Mono {
     Mono::default().saturating_add(Duration::from_secs(seconds))
 }
 
-type Task = Row<World, (), ()>;
+type TestTask = TaskRow<World, (), ()>;
 
-const fn task(name: &'static str, run: Run<World>) -> Task {
-    Row::new(name, run, ())
+const fn task(name: &'static str, run: TaskFunction<World>) -> TestTask {
+    TaskRow::new(name, run, ())
 }
 
 /// A task that is done at once.
@@ -49,22 +49,26 @@ macro_rules! does {
     ($name:literal) => {
         task($name, |world, _| {
             world.log.push($name.to_owned());
-            Ok(Step::Done)
+            Ok(TaskStep::Done)
         })
     };
 }
 
-fn flow(rows: &[Task]) -> Flow<World> {
+fn flow(rows: &[TestTask]) -> Flow<World> {
     Flow::new("Flow", rows, &())
 }
 
-fn run(flow: &mut Flow<World>, world: &mut World, observer: &mut dyn Observer) -> (Vec<TaskError>, Duration) {
+fn run(
+    flow: &mut Flow<World>,
+    world: &mut World,
+    observer: &mut dyn FlowObserver,
+) -> (Vec<TaskError>, Duration) {
     let mut time = Duration::ZERO;
     for _ in 0..10_000 {
         let now = Mono::default().saturating_add(time);
         match flow.turn(world, &|| now, observer) {
-            Turn::Again(after) => time += after.max(Duration::from_millis(1)),
-            Turn::Ended(ended) => return (ended, time),
+            FlowTurn::Again(after) => time += after.max(Duration::from_millis(1)),
+            FlowTurn::Ended(ended) => return (ended, time),
         }
     }
     panic!("the flow does not end: {flow:?}");
@@ -74,15 +78,16 @@ const ENDED_WELL: Vec<TaskError> = Vec::new();
 
 #[test]
 fn a_task_that_takes_long_says_how_far_it_is() {
-    let keys: Run<u32> = |made, _| {
+    let keys: TaskFunction<u32> = |made, _| {
         *made += 1;
         let why = Failed::progress(format!("making RSA keys, {made} of 2"));
-        Ok(if *made > 2 { Step::Done } else { Step::again(Duration::ZERO, why) })
+        Ok(if *made > 2 { TaskStep::Done } else { TaskStep::again(Duration::ZERO, why) })
     };
     let rows = [
-        Row::<u32, (), ()>::new("First", |_, _| Ok(Step::Done), ()),
-        Row::new("Keys", keys, ()).after(&["First"]),
-        Row::new("Other", |_, _| Ok(Step::again(Duration::from_secs(9), "it waits")), ()).after(&["First"]),
+        TaskRow::<u32, (), ()>::new("First", |_, _| Ok(TaskStep::Done), ()),
+        TaskRow::new("Keys", keys, ()).after(&["First"]),
+        TaskRow::new("Other", |_, _| Ok(TaskStep::again(Duration::from_secs(9), "it waits")), ())
+            .after(&["First"]),
     ];
     let mut flow = Flow::new("Flow", &rows, &());
     let mut made = 0;
@@ -148,23 +153,23 @@ fn a_failure_stops_only_its_dependents() {
 #[test]
 fn waiting_retrying_and_timing_out() {
     const FIVE: Duration = Duration::from_secs(5);
-    fn ready_at(seconds: u64, attempt: &Attempt) -> Result<Step, Failed> {
+    fn ready_at(seconds: u64, attempt: &Attempt) -> Result<TaskStep, Failed> {
         let is_ready = attempt.now >= at(seconds);
-        Ok(if is_ready { Step::Done } else { Step::again(FIVE, "not ready") })
+        Ok(if is_ready { TaskStep::Done } else { TaskStep::again(FIVE, "not ready") })
     }
-    fn fails_until(until: u32, attempt: &Attempt) -> Result<Step, Failed> {
+    fn fails_until(until: u32, attempt: &Attempt) -> Result<TaskStep, Failed> {
         match attempt.tries {
             tries if tries < until => Err(Failed::new(format!("try {tries}"))),
-            _ => Ok(Step::Done),
+            _ => Ok(TaskStep::Done),
         }
     }
-    let postponed: Run<World> = |_, attempt| {
+    let postponed: TaskFunction<World> = |_, attempt| {
         let postponed = Some(Duration::from_secs(1));
         if attempt.now < at(10) {
             return Err(Failed { postponed, ..Failed::new("nothing was sent") });
         }
         assert_eq!(attempt.tries, 0, "a request that was not sent is no try");
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
     let mut flow = flow(&[
         task("soon", |_, attempt| ready_at(12, attempt)).within(Duration::from_secs(60)),
@@ -184,16 +189,16 @@ fn waiting_retrying_and_timing_out() {
 
 /// A flow whose tasks find their earlier results in the world.
 fn diamond() -> Flow<World> {
-    fn step<const INDEX: usize>(world: &mut World, attempt: &Attempt) -> Result<Step, Failed> {
+    fn step<const INDEX: usize>(world: &mut World, attempt: &Attempt) -> Result<TaskStep, Failed> {
         assert!(world.bad != Some(INDEX) || attempt.tries == 0, "task {INDEX}");
         let name = format!("t{INDEX}");
         if attempt.tries == 0 && !world.log.contains(&name) {
-            return Ok(Step::again(Duration::from_secs(1), "made"));
+            return Ok(TaskStep::again(Duration::from_secs(1), "made"));
         }
         if !world.log.contains(&name) {
             world.log.push(name);
         }
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     }
     flow(&[
         task("t0", step::<0>),
@@ -214,8 +219,8 @@ fn a_panic_in_any_task_is_its_error_and_the_next_run_succeeds() {
             let now = Mono::default().saturating_add(time);
             let turn = catch_unwind(AssertUnwindSafe(|| flow.turn(&mut world, &|| now, &mut Silent)));
             match turn {
-                Ok(Turn::Ended(ended)) => break ended,
-                Ok(Turn::Again(after)) => time += after,
+                Ok(FlowTurn::Ended(ended)) => break ended,
+                Ok(FlowTurn::Again(after)) => time += after,
                 Err(_) => time += Duration::from_secs(1),
             }
         };
@@ -235,17 +240,17 @@ fn a_flow_whose_task_panics_is_kept_for_its_next_turn() {
     let kept = Mutex::new(Some((flow, World::default())));
     let turn = || {
         let running = kept.lock().unwrap().take().unwrap();
-        let mut held = Held::new(|running| *kept.lock().unwrap() = Some(running));
+        let mut held = LentValue::new(|running| *kept.lock().unwrap() = Some(running));
         let (flow, world) = held.lend(running);
         let turn = flow.turn(world, &|| at(0), &mut Silent);
-        if matches!(turn, Turn::Ended(_)) {
+        if matches!(turn, FlowTurn::Ended(_)) {
             held.forget();
         }
         turn
     };
     assert!(catch_unwind(AssertUnwindSafe(turn)).is_err());
     assert_eq!(kept.lock().unwrap().as_ref().unwrap().1.log, ["a"]);
-    let Turn::Ended(ended) = turn() else { panic!() };
+    let FlowTurn::Ended(ended) = turn() else { panic!() };
     assert_eq!(ended.len(), 1);
     assert_eq!(ended[0].task, "b");
     assert!(kept.lock().unwrap().is_none(), "a flow that has ended is not kept");
@@ -259,8 +264,8 @@ fn a_crash_between_any_two_turns_loses_nothing() {
         for _ in 0..turns {
             let now = Mono::default().saturating_add(time);
             match flow.turn(&mut world, &|| now, &mut Silent) {
-                Turn::Again(after) => time += after,
-                Turn::Ended(ended) => assert_eq!(ended, ENDED_WELL),
+                FlowTurn::Again(after) => time += after,
+                FlowTurn::Ended(ended) => assert_eq!(ended, ENDED_WELL),
             }
         }
         assert_eq!(run(&mut diamond(), &mut world, &mut Silent).0, ENDED_WELL);
@@ -291,11 +296,11 @@ fn a_thousand_flows_share_eight_workers() {
                     let (flow, world, seconds) = &mut *flows[index].lock().unwrap();
                     let now = at(*seconds);
                     match flow.turn(world, &|| now, &mut Silent) {
-                        Turn::Again(after) => {
+                        FlowTurn::Again(after) => {
                             *seconds += after.as_secs().max(1);
                             queue.send(Some(index)).unwrap();
                         }
-                        Turn::Ended(ended) => {
+                        FlowTurn::Ended(ended) => {
                             assert_eq!(ended, ENDED_WELL);
                             let mut left = left.lock().unwrap();
                             *left -= 1;
@@ -318,11 +323,11 @@ fn a_thousand_flows_share_eight_workers() {
 fn a_slow_flow_yields_its_worker() {
     macro_rules! slow {
         ($name:literal) => {
-            Row::<Vec<&str>, (), ()>::new(
+            TaskRow::<Vec<&str>, (), ()>::new(
                 $name,
                 |order, _| {
                     order.push($name);
-                    Ok(Step::again(Duration::from_secs(1), "slow"))
+                    Ok(TaskStep::again(Duration::from_secs(1), "slow"))
                 },
                 (),
             )
@@ -337,7 +342,7 @@ fn a_slow_flow_yields_its_worker() {
     };
     let mut order = Vec::new();
     for _ in 0..4 {
-        assert!(matches!(flow.turn(&mut order, &clock, &mut Silent), Turn::Again(_)));
+        assert!(matches!(flow.turn(&mut order, &clock, &mut Silent), FlowTurn::Again(_)));
     }
     assert_eq!(order, ["a", "b", "c", "a"], "the longest waiting one is first");
 }
@@ -377,16 +382,16 @@ fn the_order_of_a_table_does_not_matter() {
 
 #[test]
 fn a_conflict_is_no_failure_unless_it_stays() {
-    let conflict = || Failed { verdict: Some(Verdict::Conflict), ..Failed::new("changed") };
+    let conflict = || Failed { verdict: Some(ErrorVerdict::Conflict), ..Failed::new("changed") };
     let run = |most: u32| {
-        let row = Row::<u32, (), ()>::new(
+        let row = TaskRow::<u32, (), ()>::new(
             "a",
             |left, _| {
                 if *left == 0 {
-                    return Ok(Step::Done);
+                    return Ok(TaskStep::Done);
                 }
                 *left -= 1;
-                Err(Failed { verdict: Some(Verdict::Conflict), ..Failed::new("changed") })
+                Err(Failed { verdict: Some(ErrorVerdict::Conflict), ..Failed::new("changed") })
             },
             (),
         )
@@ -395,7 +400,7 @@ fn a_conflict_is_no_failure_unless_it_stays() {
         let (seconds, mut left) = (Cell::new(0), most);
         loop {
             seconds.set(seconds.get() + 1);
-            if let Turn::Ended(errors) = flow.turn(&mut left, &|| at(seconds.get()), &mut Silent) {
+            if let FlowTurn::Ended(errors) = flow.turn(&mut left, &|| at(seconds.get()), &mut Silent) {
                 return errors;
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::report::{Pacer, Progress};
+use super::report::{FlowProgress, ReportPacer};
 use crate::api::meta::{Key, Resource};
 use crate::base::clock::{Clock, Timestamp};
 use crate::kube::{Error, Garden, Patch};
@@ -12,7 +12,7 @@ pub(crate) struct ProgressWriter<'a> {
     garden: &'a Garden,
     resource: Resource,
     pub(crate) key: &'a Key,
-    pacer: &'a mut Pacer,
+    pacer: &'a mut ReportPacer,
     clock: &'a Clock,
     /// A report of this turn was refused. The next turn sends the state of that time.
     is_refused: bool,
@@ -23,7 +23,7 @@ impl<'a> ProgressWriter<'a> {
         garden: &'a Garden,
         resource: Resource,
         key: &'a Key,
-        pacer: &'a mut Pacer,
+        pacer: &'a mut ReportPacer,
         clock: &'a Clock,
     ) -> Self {
         Self { garden, resource, key, pacer, clock, is_refused: false }
@@ -33,7 +33,7 @@ impl<'a> ProgressWriter<'a> {
     /// and the end of a flow are no progress: they are written in any case, by others.
     pub(crate) fn write(
         &mut self,
-        progress: &Progress,
+        progress: &FlowProgress,
         report: impl FnOnce(Timestamp) -> Option<Value>,
     ) -> Result<bool, Error> {
         let is_between = (1..100).contains(&progress.percent);

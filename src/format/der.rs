@@ -79,9 +79,9 @@ pub(crate) fn bit_string(bytes: &[u8]) -> Vec<u8> {
 
 /// Reads elements one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reader<'a>(&'a [u8]);
+pub(crate) struct DerReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> DerReader<'a> {
     /// A reader of consecutive elements.
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -130,7 +130,7 @@ mod tests {
         let long = vec![7; 300];
         let text = sequence(&[&unsigned(&[0, 0, 0x80]), &unsigned(&[]), &element(OCTET_STRING, &long)]);
         assert_eq!(text[..12], [0x30, 0x82, 0x01, 0x37, 2, 2, 0, 0x80, 2, 1, 0, 4]);
-        let mut outer = Reader::new(&text);
+        let mut outer = DerReader::new(&text);
         let mut inner = outer.enter(SEQUENCE).unwrap();
         assert!(inner.read(OCTET_STRING).is_none());
         assert_eq!(inner.read(INTEGER), Some(&[0, 0x80][..]));
@@ -178,7 +178,7 @@ mod tests {
         for bytes in
             [&[0x30][..], &[0x30, 5, 1], &[0x30, 0x80], &[4, 0x84, 0xff, 0xff, 0xff, 0xff], &[4, 0x82, 1]]
         {
-            assert_eq!(Reader::new(bytes).next(), None, "{bytes:?}");
+            assert_eq!(DerReader::new(bytes).next(), None, "{bytes:?}");
         }
     }
 }

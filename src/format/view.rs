@@ -15,12 +15,12 @@ use serde_json::{Error, Value, map};
 
 /// Reads a view from a value, and moves its texts. Errors: if the value has another shape.
 pub(crate) fn read<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
-    T::deserialize(View::Own(value))
+    T::deserialize(ValueView::Own(value))
 }
 
 /// Reads a view from a borrowed value. Errors: if the value has another shape.
 pub(crate) fn look<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
-    T::deserialize(View::Lent(value))
+    T::deserialize(ValueView::Lent(value))
 }
 
 /// Reads a view from a text. Errors: if the text is not JSON, or has another shape.
@@ -28,12 +28,12 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(text).and_then(read)
 }
 
-enum View<'v> {
+enum ValueView<'v> {
     Own(Value),
     Lent(&'v Value),
 }
 
-impl View<'_> {
+impl ValueView<'_> {
     fn value(&self) -> &Value {
         match self {
             Self::Own(value) => value,
@@ -55,11 +55,11 @@ impl View<'_> {
     }
 }
 
-impl<'v> View<'v> {
+impl<'v> ValueView<'v> {
     fn entries(self, expected: &dyn Expected, has_nulls: bool) -> Result<Entries<'v>, Error> {
         let left = match self {
-            Self::Own(Value::Object(map)) => Left::Own(map.into_iter()),
-            Self::Lent(Value::Object(map)) => Left::Lent(map.iter()),
+            Self::Own(Value::Object(map)) => RemainingEntries::Own(map.into_iter()),
+            Self::Lent(Value::Object(map)) => RemainingEntries::Lent(map.iter()),
             other => return Err(other.refused(expected)),
         };
         Ok(Entries { left, value: None, has_nulls })
@@ -85,7 +85,7 @@ macro_rules! numbers {
     )*};
 }
 
-impl<'de> Deserializer<'de> for View<'_> {
+impl<'de> Deserializer<'de> for ValueView<'_> {
     type Error = Error;
 
     /// A value without a type keeps its nulls.
@@ -179,10 +179,10 @@ enum Items<'v> {
 }
 
 impl<'v> Items<'v> {
-    fn next(&mut self) -> Option<View<'v>> {
+    fn next(&mut self) -> Option<ValueView<'v>> {
         match self {
-            Self::Own(left) => left.next().map(View::Own),
-            Self::Lent(left) => left.next().map(View::Lent),
+            Self::Own(left) => left.next().map(ValueView::Own),
+            Self::Lent(left) => left.next().map(ValueView::Lent),
         }
     }
 }
@@ -195,15 +195,15 @@ impl<'de> SeqAccess<'de> for Items<'_> {
     }
 }
 
-enum Left<'v> {
+enum RemainingEntries<'v> {
     Own(map::IntoIter),
     Lent(map::Iter<'v>),
 }
 
 struct Entries<'v> {
-    left: Left<'v>,
+    left: RemainingEntries<'v>,
     /// The value of the key that was returned last.
-    value: Option<View<'v>>,
+    value: Option<ValueView<'v>>,
     /// Whether entries that are null are returned.
     has_nulls: bool,
 }
@@ -212,9 +212,11 @@ impl<'v> Entries<'v> {
     fn next(&mut self) -> Option<Cow<'v, str>> {
         loop {
             let (key, value) = match &mut self.left {
-                Left::Own(left) => left.next().map(|(key, value)| (Cow::Owned(key), View::Own(value)))?,
-                Left::Lent(left) => {
-                    left.next().map(|(key, value)| (Cow::Borrowed(key.as_str()), View::Lent(value)))?
+                RemainingEntries::Own(left) => {
+                    left.next().map(|(key, value)| (Cow::Owned(key), ValueView::Own(value)))?
+                }
+                RemainingEntries::Lent(left) => {
+                    left.next().map(|(key, value)| (Cow::Borrowed(key.as_str()), ValueView::Lent(value)))?
                 }
             };
             if self.has_nulls || !value.value().is_null() {
@@ -237,7 +239,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {
-        seed.deserialize(self.value.take().unwrap_or(View::Own(Value::Null)))
+        seed.deserialize(self.value.take().unwrap_or(ValueView::Own(Value::Null)))
     }
 }
 
@@ -257,15 +259,15 @@ mod tests {
         flag: bool,
         number: i64,
         small: u16,
-        list: Vec<Part>,
-        map: SortedMap<String, Part>,
+        list: Vec<TestPart>,
+        map: SortedMap<String, TestPart>,
         kind: Kind,
-        maybe: Option<Part>,
+        maybe: Option<TestPart>,
         any: Value,
     }
 
     #[derive(Deserialize, PartialEq, Debug)]
-    struct Part {
+    struct TestPart {
         name: String,
     }
 
@@ -278,7 +280,7 @@ mod tests {
 
     #[test]
     fn values_are_read_alike_whether_lent_or_given() {
-        let part = || Part { name: "n".to_owned() };
+        let part = || TestPart { name: "n".to_owned() };
         let value = json!({"text": "t", "flag": true, "number": -7, "small": 65_535, "list": [{"name": "n", "else": [1]}],
             "map": {"a": {"name": "n"}}, "kind": "Two", "maybe": {"name": "n"}, "any": {"a": [null], "b": null}, "else": 1});
         let expected = Whole {
@@ -304,7 +306,7 @@ mod tests {
             "maybe": null, "any": null});
         assert_eq!(look::<Whole>(&value).unwrap(), Whole::default());
         assert_eq!(read::<Whole>(value).unwrap(), Whole::default());
-        let missing = look::<Part>(&json!({"name": null})).unwrap_err().to_string();
+        let missing = look::<TestPart>(&json!({"name": null})).unwrap_err().to_string();
         assert_eq!(missing, "missing field `name`");
     }
 

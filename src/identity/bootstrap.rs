@@ -13,7 +13,7 @@ use crate::config::{SecretReference, Settings};
 use crate::kube::{self, Client, Connection, DeleteParams, Garden, kubeconfig};
 
 use super::csr::seed_subject;
-use super::issue::{Issued, Issuer, Progress};
+use super::issue::{Issued, Issuer, RequestProgress};
 use super::{Error, secret};
 
 /// The name of the service manager's credential with a bootstrap kubeconfig.
@@ -21,7 +21,7 @@ pub(crate) const CREDENTIAL: &str = "bootstrap-kubeconfig";
 
 /// The possible sources of the identity.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sources {
+pub(crate) struct IdentitySources {
     /// `gardenClientConnection.kubeconfigSecret`: written by an earlier process, and updated with each new identity.
     pub(crate) kubeconfig_secret: Option<Key>,
     /// Field `gardenClientConnection.bootstrapKubeconfig` of the configuration.
@@ -37,7 +37,7 @@ pub(crate) struct Sources {
 
 /// The progress towards the first identity.
 #[derive(Debug)]
-pub(crate) enum Obtained {
+pub(crate) enum BootstrapProgress {
     /// Call again after this time.
     Waiting {
         after: Duration,
@@ -62,7 +62,7 @@ pub(crate) struct Credential {
     pub(crate) connection: Connection,
 }
 
-impl Sources {
+impl IdentitySources {
     /// The sources in the configuration. The configured file takes precedence over the service manager's credential.
     pub(crate) fn new(settings: &Settings, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         let garden = &settings.garden_client_connection;
@@ -148,8 +148,8 @@ fn from_file(path: &Path) -> Result<Connection, Error> {
 
 /// Obtains an identity in steps: the first one, or a new one when the garden no longer accepts the current one.
 #[derive(Debug)]
-pub(crate) struct Obtain {
-    sources: Sources,
+pub(crate) struct IdentityBootstrap {
+    sources: IdentitySources,
     seed_name: String,
     validity: Option<Duration>,
     clock: Clock,
@@ -162,10 +162,10 @@ pub(crate) struct Obtain {
 /// The file for a pending bootstrap request in the state directory.
 const SLOT: &str = "bootstrap-request";
 
-impl Obtain {
+impl IdentityBootstrap {
     /// `validity` is the requested validity; `None` leaves it to the signer.
     pub(crate) fn new(
-        sources: Sources,
+        sources: IdentitySources,
         seed_name: String,
         validity: Option<Duration>,
         clock: Clock,
@@ -176,31 +176,32 @@ impl Obtain {
 
     /// One step towards the first identity. Errors: [`Error`] names place and remedy;
     /// the next call continues.
-    pub(crate) fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    pub(crate) fn step(&mut self, seed: &Client, connect: Connect<'_>) -> Result<BootstrapProgress, Error> {
         if let Some(key) = &self.sources.kubeconfig_secret {
             // Checked in each step: an operator or another replica may have supplied it meanwhile.
             if let Some(stored) = secret::load(seed, key)? {
-                return Ok(Obtained::Ready(stored.connection));
+                return Ok(BootstrapProgress::Ready(stored.connection));
             }
             if self.sources.wants_bootstrap() {
                 return self.again(seed, connect);
             }
         }
         let path = self.sources.kubeconfig_path.as_ref().ok_or(Error::NotConfigured)?;
-        from_file(path).map(Obtained::Ready)
+        from_file(path).map(BootstrapProgress::Ready)
     }
 
-    /// One step towards a new identity, even if one is stored. Errors: as [`Obtain::step`].
-    pub(crate) fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<Obtained, Error> {
+    /// One step towards a new identity, even if one is stored. Errors: as [`IdentityBootstrap::step`].
+    pub(crate) fn again(&mut self, seed: &Client, connect: Connect<'_>) -> Result<BootstrapProgress, Error> {
         let (from, garden, mut issuer) = self.bootstrap_parts(seed, connect)?;
         let progress = issuer.step(&garden);
         let (place, connection) = (from.place.clone(), from.connection.clone());
         self.bootstrap = Some((from, garden, issuer));
         match progress {
-            Ok(Progress::Waiting { after, csr_name }) => {
-                Ok(Obtained::Waiting { after, what: format!("approval of certificate request {csr_name}") })
-            }
-            Ok(Progress::Issued(issued)) => self.store(seed, issued).map(Obtained::Ready),
+            Ok(RequestProgress::Waiting { after, csr_name }) => Ok(BootstrapProgress::Waiting {
+                after,
+                what: format!("approval of certificate request {csr_name}"),
+            }),
+            Ok(RequestProgress::Issued(issued)) => self.store(seed, issued).map(BootstrapProgress::Ready),
             Err(source) => {
                 // Another credential may work, and this one may have been replaced before the next attempt.
                 self.bootstrap = None;

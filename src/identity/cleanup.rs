@@ -10,8 +10,8 @@ use crate::api::rbac::CLUSTER_ROLE_BINDING;
 use crate::base::error::chain;
 use crate::base::redact;
 use crate::format::base64;
-use crate::kube::connection::{Credentials, Material, Trust};
-use crate::kube::{Client, Connection, DeleteParams, Garden, Verdict};
+use crate::kube::connection::{AuthorizationSource, InlineOrFile, ServerTrust};
+use crate::kube::{Client, Connection, DeleteParams, ErrorVerdict, Garden};
 use crate::limits;
 use crate::pki::Certificate;
 
@@ -59,8 +59,8 @@ fn is_off(pem: &str) -> bool {
 /// some servers may still use certificates of the old CA, in whichever order certificates and publication change.
 pub(crate) fn widened(connection: &Connection, published: &str) -> Option<Connection> {
     let trust = match &connection.trust {
-        _ if is_off(published) => Trust::Insecure,
-        Trust::Bundle(present) => {
+        _ if is_off(published) => ServerTrust::Insecure,
+        ServerTrust::Bundle(present) => {
             let present = present.load().map(|pem| certificates_of(&pem)).unwrap_or_default();
             let mut all = certificates_of(published.as_bytes());
             let besides: Vec<String> = present.iter().filter(|c| !all.contains(c)).cloned().collect();
@@ -70,16 +70,16 @@ pub(crate) fn widened(connection: &Connection, published: &str) -> Option<Connec
             all.extend(besides);
             all.truncate(limits::CA_CERTIFICATES_MAX);
             let text = if all.len() > 1 { all.concat() } else { published.to_owned() };
-            Trust::Bundle(Material::inline(text))
+            ServerTrust::Bundle(InlineOrFile::inline(text))
         }
-        _ => Trust::Bundle(Material::inline(published)),
+        _ => ServerTrust::Bundle(InlineOrFile::inline(published)),
     };
     (!same_trust(&connection.trust, &trust)).then(|| connection.clone().with_trust(trust))
 }
 
 /// The connection with only the published CAs; `None` if nothing changes.
 pub(crate) fn narrowed(connection: &Connection, published: &str) -> Option<Connection> {
-    let Trust::Bundle(present) = &connection.trust else { return None };
+    let ServerTrust::Bundle(present) = &connection.trust else { return None };
     let is_more = present.load().is_ok_and(|pem| {
         let (present, published) = (certificates_of(&pem), certificates_of(published.as_bytes()));
         !published.is_empty() && present.iter().any(|certificate| !published.contains(certificate))
@@ -97,9 +97,9 @@ fn certificates_of(pem: &[u8]) -> Vec<String> {
 }
 
 /// Whether two trusts are equal; a file with the same content is equal too.
-pub(crate) fn same_trust(one: &Trust, other: &Trust) -> bool {
+pub(crate) fn same_trust(one: &ServerTrust, other: &ServerTrust) -> bool {
     match (one, other) {
-        (Trust::Bundle(old), Trust::Bundle(new)) => {
+        (ServerTrust::Bundle(old), ServerTrust::Bundle(new)) => {
             old.load().is_ok_and(|old| new.load().is_ok_and(|new| old == new))
         }
         (old, new) => old == new,
@@ -139,7 +139,7 @@ fn bootstrapper_of(garden: &Garden, current: &Certificate) -> Result<Option<Boot
     match garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &Key::cluster(&name)) {
         Ok(request) => Ok(bootstrapper(&request.spec.username)),
         // The authorizer forgets a deleted request, so 403 means the same as 404.
-        Err(e) if matches!(e.verdict(), Verdict::NotFound | Verdict::Denied) => Ok(None),
+        Err(e) if matches!(e.verdict(), ErrorVerdict::NotFound | ErrorVerdict::Denied) => Ok(None),
         Err(e) => Err(Error::kube(format!("read certificate request {name}"))(e)),
     }
 }
@@ -186,7 +186,7 @@ pub(crate) fn remove_bootstrap_credentials(
 /// Whether the Secret in the seed holds this credential, not a later one.
 fn used_by(seed: &Client, key: &Key, who: &Bootstrapper) -> Result<bool, Error> {
     let Some(stored) = secret::load(seed, key)? else { return Ok(false) };
-    let Credentials::Token(token) = &stored.connection.identity.credentials else { return Ok(false) };
+    let AuthorizationSource::Token(token) = &stored.connection.identity.credentials else { return Ok(false) };
     Ok(match who {
         Bootstrapper::Token { id } => token.expose().split_once('.').is_some_and(|(first, _)| first == id),
         Bootstrapper::ServiceAccount { namespace, name } => token_subject(token.expose())
@@ -220,7 +220,7 @@ fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
 mod tests {
     use super::*;
     use crate::kube::{Options, kubeconfig};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     #[test]
     fn the_bootstrap_credential_is_identified() {
@@ -263,7 +263,7 @@ mod tests {
                 kubeconfig::render(&Connection::new("https://g").with_token(token.clone())).unwrap();
             let data = base64::encode(kubeconfig.as_bytes());
             let secret = format!(r#"{{"metadata":{{"name":"s"}},"data":{{"kubeconfig":"{data}"}}}}"#);
-            let server = Server::plain(move |_| Act::json(200, &secret));
+            let server = TestServer::plain(move |_| Act::json(200, &secret));
             let seed = Client::new(Connection::new(server.url()), Options::default()).unwrap();
             assert_eq!(used_by(&seed, &Key::new("garden", "s"), who).unwrap(), expected, "{token}");
         }
@@ -312,7 +312,7 @@ mod tests {
         let stored = kubeconfig::render(&Connection::new("https://moved").with_ca(pem("old"))).unwrap();
         let data = base64::encode(stored.as_bytes());
         let secret = format!(r#"{{"metadata":{{"name":"s"}},"data":{{"kubeconfig":"{data}"}}}}"#);
-        let server = Server::plain(move |_| Act::json(200, &secret));
+        let server = TestServer::plain(move |_| Act::json(200, &secret));
         let seed = Client::new(Connection::new(server.url()), Options::default()).unwrap();
         let used = Connection::new("https://garden").with_ca(pem("new"));
         store_refreshed(&seed, &Key::new("garden", "s"), &used).unwrap();
@@ -326,10 +326,10 @@ mod tests {
     #[test]
     fn the_ca_can_be_switched_off_and_come_from_a_file() {
         let connection = Connection::new("https://garden").with_ca(pem("old"));
-        assert_eq!(widened(&connection, "none").unwrap().trust, Trust::Insecure);
+        assert_eq!(widened(&connection, "none").unwrap().trust, ServerTrust::Insecure);
         assert_eq!(narrowed(&connection, "none"), None);
         let path = std::env::temp_dir().join(format!("gardenlet-ca-{}", crate::base::random::hex(12)));
-        let file = connection.with_trust(Trust::Bundle(Material::File(path.clone())));
+        let file = connection.with_trust(ServerTrust::Bundle(InlineOrFile::File(path.clone())));
         assert!(widened(&file, &pem("old")).is_some());
         std::fs::write(&path, pem("old") + "# another one\n" + &pem("other")).unwrap();
         assert_eq!(widened(&file, &pem("old")), None);

@@ -14,7 +14,7 @@ use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::redact::Secret;
 use crate::base::state::StateDir;
 use crate::format::base64;
-use crate::kube::{Garden, Verdict};
+use crate::kube::{ErrorVerdict, Garden};
 use crate::pki::request::{self, Subject};
 use crate::pki::{Certificate, PrivateKey};
 
@@ -41,7 +41,7 @@ pub(crate) struct Issued {
 
 /// The progress of a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Progress {
+pub(crate) enum RequestProgress {
     /// Call again after this time.
     Waiting {
         after: Duration,
@@ -116,7 +116,7 @@ impl Issuer {
 
     /// One step: posts a request or polls it. Errors: [`Error::Refused`] and [`Error::TimedOut`] end the
     /// request: the next step creates a new key and request. After other errors, it stays pending.
-    pub(crate) fn step(&mut self, garden: &Garden) -> Result<Progress, Error> {
+    pub(crate) fn step(&mut self, garden: &Garden) -> Result<RequestProgress, Error> {
         let pending = match self.pending.take() {
             Some(pending) if !pending.uid.is_empty() => pending,
             // A crash came between the key and the response: the object may or may not exist.
@@ -136,12 +136,12 @@ impl Issuer {
         self.state.remove(self.slot);
     }
 
-    fn look(&mut self, garden: &Garden, pending: Pending) -> Result<Progress, Error> {
+    fn look(&mut self, garden: &Garden, pending: Pending) -> Result<RequestProgress, Error> {
         let key = Key::cluster(&pending.name);
         let found = garden.get::<CertificateSigningRequest>(&CERTIFICATE_SIGNING_REQUEST, &key);
         let state = match found {
             Ok(object) => csr::judge(&object, &pending.uid),
-            Err(e) if e.verdict() == Verdict::NotFound => {
+            Err(e) if e.verdict() == ErrorVerdict::NotFound => {
                 State::Refused("deleted", "the object was deleted".to_owned())
             }
             Err(source) => {
@@ -155,7 +155,7 @@ impl Issuer {
                 let after = pending.waited(self.clock.mono()).clamp(POLL_FIRST, POLL);
                 let csr_name = pending.name.clone();
                 self.pending = Some(pending);
-                Ok(Progress::Waiting { after, csr_name })
+                Ok(RequestProgress::Waiting { after, csr_name })
             }
             State::Refused(how, why) => {
                 self.discard();
@@ -168,7 +168,7 @@ impl Issuer {
                 let csr_name = pending.name.clone();
                 // Kept until the caller has stored the certificate and discards the request.
                 self.pending = Some(pending);
-                Ok(Progress::Issued(Issued { certificate_pem, key_pem, csr_name }))
+                Ok(RequestProgress::Issued(Issued { certificate_pem, key_pem, csr_name }))
             }
         }
     }

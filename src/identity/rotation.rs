@@ -15,15 +15,15 @@ use crate::pki::Certificate;
 
 use super::Error;
 use super::cleanup::{certificate, same_trust};
-use super::issue::{Issuer, Progress};
-use super::secret::{self, Operation};
+use super::issue::{Issuer, RequestProgress};
+use super::secret::{self, KubeconfigOperation};
 
 /// How often the Secret is read.
 pub(crate) const LOOK: Duration = Duration::from_secs(10);
 
 /// Field `gardenClientConnection.kubeconfigValidity` of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Validity {
+pub(crate) struct KubeconfigValidity {
     /// The requested lifetime; if absent, the signer's default. At least ten minutes.
     pub(crate) validity: Option<Duration>,
     /// Earliest time, in percent of the lifetime.
@@ -33,7 +33,7 @@ pub(crate) struct Validity {
 }
 
 /// The time of renewal: `unit` (0 to 1) selects a time between the earliest and the latest.
-pub(crate) fn deadline(current: &Certificate, validity: Validity, unit: f64) -> Timestamp {
+pub(crate) fn deadline(current: &Certificate, validity: KubeconfigValidity, unit: f64) -> Timestamp {
     let lifetime = current.not_after.since(current.not_before);
     let (min, max) = (f64::from(validity.jitter_percent_min), f64::from(validity.jitter_percent_max));
     let percent = min + (max - min).max(0.0) * unit;
@@ -42,10 +42,10 @@ pub(crate) fn deadline(current: &Certificate, validity: Validity, unit: f64) -> 
 
 /// The result of a step.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub(crate) enum RotationStep {
     /// Nothing to do for this time.
     Wait(Duration),
-    /// Use this connection from now on, and confirm it with [`Rotation::adopted`]: otherwise the next
+    /// Use this connection from now on, and confirm it with [`KubeconfigRotation::adopted`]: otherwise the next
     /// step offers it again.
     Replace(Connection),
     /// A renewal is not enough: the certificate is lost, or somebody requested a new bootstrap.
@@ -65,12 +65,12 @@ const SLOT: &str = "renewal-request";
 
 /// Watches one kubeconfig Secret.
 #[derive(Debug)]
-pub(crate) struct Rotation {
+pub(crate) struct KubeconfigRotation {
     clock: Clock,
     garden_clock: Clock,
     state: StateDir,
     secret: Key,
-    validity: Validity,
+    validity: KubeconfigValidity,
     current: Certificate,
     deadline: Timestamp,
     issuer: Option<Issuer>,
@@ -80,7 +80,7 @@ pub(crate) struct Rotation {
     pub(crate) lost: bool,
 }
 
-impl Rotation {
+impl KubeconfigRotation {
     /// `connection` is the connection in use. Deadlines use the garden's clock. Errors: if it
     /// has no client certificate.
     pub(crate) fn new(
@@ -88,7 +88,7 @@ impl Rotation {
         garden_clock: Clock,
         state: StateDir,
         secret: Key,
-        validity: Validity,
+        validity: KubeconfigValidity,
         connection: &Connection,
     ) -> Result<Self, Error> {
         let current = certificate(connection)?;
@@ -123,10 +123,10 @@ impl Rotation {
 
     /// One step: reads the Secret, and renews if it is time. Errors: [`Error`]; the current
     /// certificate stays in use.
-    pub(crate) fn step(&mut self, seed: &Client, garden: &Garden) -> Result<Step, Error> {
+    pub(crate) fn step(&mut self, seed: &Client, garden: &Garden) -> Result<RotationStep, Error> {
         let stored = secret::load(seed, &self.secret)?;
         let operation = stored.as_ref().map(|s| s.operation).unwrap_or_default();
-        let renew = operation == Operation::Renew;
+        let renew = operation == KubeconfigOperation::Renew;
         let stored = stored.map(|s| s.connection);
         if let Some(connection) = &stored {
             let other = certificate(connection)?;
@@ -135,23 +135,28 @@ impl Rotation {
                 if let Some(mut issuer) = self.issuer.take() {
                     issuer.discard();
                 }
-                return Ok(Step::Replace(connection.clone()));
+                return Ok(RotationStep::Replace(connection.clone()));
             }
             if !same_way(connection, &self.connection) {
-                return Ok(Step::Replace(connection.clone()));
+                return Ok(RotationStep::Replace(connection.clone()));
             }
         }
-        if self.lost || operation == Operation::Rebootstrap {
-            return Ok(Step::Bootstrap);
+        if self.lost || operation == KubeconfigOperation::Rebootstrap {
+            return Ok(RotationStep::Bootstrap);
         }
         if !renew && self.issuer.is_none() && self.garden_clock.now() < self.deadline {
-            return Ok(Step::Wait(LOOK));
+            return Ok(RotationStep::Wait(LOOK));
         }
         self.renew(seed, garden, stored).map_err(|source| Error::Renew { source: Box::new(source) })
     }
 
     /// The Secret keeps its address of the garden, because the agent may be using another one.
-    fn renew(&mut self, seed: &Client, garden: &Garden, stored: Option<Connection>) -> Result<Step, Error> {
+    fn renew(
+        &mut self,
+        seed: &Client,
+        garden: &Garden,
+        stored: Option<Connection>,
+    ) -> Result<RotationStep, Error> {
         let mut issuer = self.issuer.take().unwrap_or_else(|| {
             // Subject and names of the current certificate: an operator's own certificate keeps them.
             let subject = self.current.subject.clone();
@@ -159,11 +164,11 @@ impl Rotation {
         });
         let progress = issuer.step(garden);
         let issued = match progress {
-            Ok(Progress::Waiting { after, .. }) => {
+            Ok(RequestProgress::Waiting { after, .. }) => {
                 self.issuer = Some(issuer);
-                return Ok(Step::Wait(after));
+                return Ok(RotationStep::Wait(after));
             }
-            Ok(Progress::Issued(issued)) => issued,
+            Ok(RequestProgress::Issued(issued)) => issued,
             Err(e) => {
                 self.issuer = Some(issuer);
                 return Err(e);
@@ -179,7 +184,7 @@ impl Rotation {
         }
         issuer.discard();
         log::info!(csr = issued.csr_name.as_str(); "Renewed the certificate for the garden");
-        Ok(Step::Replace(connection))
+        Ok(RotationStep::Replace(connection))
     }
 }
 
@@ -197,7 +202,7 @@ mod tests {
             public_key: Vec::new(),
             is_ca: false,
         };
-        let validity = Validity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
+        let validity = KubeconfigValidity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
         let table = [(0.0, 1_700), (0.5, 1_800), (1.0, 1_900)];
         for (unit, expected) in table {
             assert_eq!(deadline(&current, validity, unit).unix(), expected, "{unit}");
@@ -212,7 +217,7 @@ mod tests {
     use crate::base::redact::Secret;
     use crate::format::base64;
     use crate::kube::{Options, kubeconfig};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     fn made(year: i32) -> (String, String) {
         let mut params = CertificateParams::default();
@@ -227,26 +232,36 @@ mod tests {
     }
 
     /// A seed with a kubeconfig Secret that requests `renew`, a garden with a request in this state, and the rotation.
-    fn scene(secret: &Arc<Mutex<String>>, request: serde_json::Value) -> (Server, Client, Server, Garden) {
+    fn scene(
+        secret: &Arc<Mutex<String>>,
+        request: serde_json::Value,
+    ) -> (TestServer, Client, TestServer, Garden) {
         let secret = Arc::clone(secret);
-        let seed = Server::plain(move |_| {
+        let seed = TestServer::plain(move |_| {
             let kubeconfig = base64::encode(secret.lock().unwrap().as_bytes());
             let annotations = json!({"gardener.cloud/operation": "renew"});
             let object = json!({"metadata": {"name": "s", "annotations": annotations}, "data": {"kubeconfig": kubeconfig}});
             Act::json(200, &object.to_string())
         });
-        let garden = Server::plain(move |_| Act::json(200, &request.to_string()));
+        let garden = TestServer::plain(move |_| Act::json(200, &request.to_string()));
         let client =
-            |server: &Server| Client::new(Connection::new(server.url()), Options::default()).unwrap();
+            |server: &TestServer| Client::new(Connection::new(server.url()), Options::default()).unwrap();
         let (seed_client, garden_client) = (client(&seed), Garden(client(&garden)));
         (seed, seed_client, garden, garden_client)
     }
 
-    fn rotation(present: &Connection) -> Rotation {
-        let validity = Validity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
+    fn rotation(present: &Connection) -> KubeconfigRotation {
+        let validity = KubeconfigValidity { validity: None, jitter_percent_min: 70, jitter_percent_max: 90 };
         let key = Key::new("garden", "s");
-        Rotation::new(Clock::system(), Clock::system(), StateDir::in_memory(), key, validity, present)
-            .unwrap()
+        KubeconfigRotation::new(
+            Clock::system(),
+            Clock::system(),
+            StateDir::in_memory(),
+            key,
+            validity,
+            present,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -258,7 +273,7 @@ mod tests {
             "certificate": issued, "conditions": [{"type": "Approved", "status": "True"}]}});
         let (_seed, seed, _garden, garden) = scene(&secret, request);
         let mut rotation = rotation(&present);
-        let Step::Replace(renewed) = rotation.step(&seed, &garden).unwrap() else { panic!("waits") };
+        let RotationStep::Replace(renewed) = rotation.step(&seed, &garden).unwrap() else { panic!("waits") };
         assert_eq!(renewed.server, "https://public.example.org");
         assert_ne!(renewed.identity, present.identity);
     }
@@ -270,10 +285,10 @@ mod tests {
         let (_seed, seed, _garden, garden) = scene(&secret, json!({"metadata": {"uid": "u"}}));
         let mut rotation = rotation(&present);
         // The request waits for its approval; all other waits last the ten seconds between two reads.
-        let Step::Wait(after) = rotation.step(&seed, &garden).unwrap() else { panic!("not waiting") };
+        let RotationStep::Wait(after) = rotation.step(&seed, &garden).unwrap() else { panic!("not waiting") };
         assert!(after <= Duration::from_secs(2) && rotation.issuer.is_some(), "{after:?}");
         *secret.lock().unwrap() = kubeconfig::render(&with_certificate("https://g", 2101)).unwrap();
-        assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Replace(_)));
+        assert!(matches!(rotation.step(&seed, &garden).unwrap(), RotationStep::Replace(_)));
         assert!(rotation.issuer.is_none());
     }
 
@@ -292,11 +307,13 @@ mod tests {
         for (what, changed) in table {
             let mut rotation = rotation(&present);
             *secret.lock().unwrap() = kubeconfig::render(&changed).unwrap();
-            let Step::Replace(offered) = rotation.step(&seed, &garden).unwrap() else { panic!("{what}") };
+            let RotationStep::Replace(offered) = rotation.step(&seed, &garden).unwrap() else {
+                panic!("{what}")
+            };
             assert_eq!(offered, changed, "{what}");
             rotation.adopted(&offered).unwrap();
             // Only the annotation is left.
-            assert!(matches!(rotation.step(&seed, &garden).unwrap(), Step::Wait(_)), "{what}");
+            assert!(matches!(rotation.step(&seed, &garden).unwrap(), RotationStep::Wait(_)), "{what}");
         }
     }
 
@@ -307,9 +324,9 @@ mod tests {
             Arc::new(Mutex::new(kubeconfig::render(&with_certificate("https://wrong", 2101)).unwrap()));
         let (_seed, seed, _garden, garden) = scene(&secret, json!({"metadata": {"uid": "u"}}));
         let mut rotation = rotation(&present);
-        let offered = |rotation: &mut Rotation| match rotation.step(&seed, &garden).unwrap() {
-            Step::Replace(connection) => Some(connection),
-            Step::Wait(_) | Step::Bootstrap => None,
+        let offered = |rotation: &mut KubeconfigRotation| match rotation.step(&seed, &garden).unwrap() {
+            RotationStep::Replace(connection) => Some(connection),
+            RotationStep::Wait(_) | RotationStep::Bootstrap => None,
         };
         assert_eq!(offered(&mut rotation).unwrap().server, "https://wrong");
         // The connection was unusable; somebody corrects the fields around the certificate.

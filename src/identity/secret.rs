@@ -9,7 +9,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::Key;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
-use crate::kube::{Client, Connection, Credentials, Material, Patch, kubeconfig};
+use crate::kube::{AuthorizationSource, Client, Connection, InlineOrFile, Patch, kubeconfig};
 
 use super::Error;
 
@@ -21,7 +21,7 @@ pub(crate) const OPERATION_RENEW: &str = "renew";
 pub(crate) const OPERATION_REBOOTSTRAP: &str = "rebootstrap";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum KubeconfigOperation {
     /// None, or an unknown one.
     #[default]
     None,
@@ -31,15 +31,15 @@ pub(crate) enum Operation {
 
 /// The content of the Secret.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub(crate) struct StoredKubeconfig {
     /// The connection that its kubeconfig describes.
     pub(crate) connection: Connection,
-    pub(crate) operation: Operation,
+    pub(crate) operation: KubeconfigOperation,
 }
 
 /// Reads a kubeconfig Secret; `None` if it does not exist or has no kubeconfig. Errors: if it cannot be read,
 /// or its content is not a kubeconfig.
-pub(crate) fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
+pub(crate) fn load(seed: &Client, key: &Key) -> Result<Option<StoredKubeconfig>, Error> {
     let found =
         seed.find::<Secret>(&SECRET, key).map_err(Error::kube(format!("read secret {key} in the seed")))?;
     let Some(secret) = found else { return Ok(None) };
@@ -49,11 +49,11 @@ pub(crate) fn load(seed: &Client, key: &Key) -> Result<Option<Stored>, Error> {
     }
     let connection = parse(encoded, &format!("secret {key} of the seed"))?;
     let operation = match secret.metadata.annotations.get(OPERATION).map(String::as_str) {
-        Some(OPERATION_RENEW) => Operation::Renew,
-        Some(OPERATION_REBOOTSTRAP) => Operation::Rebootstrap,
-        _ => Operation::None,
+        Some(OPERATION_RENEW) => KubeconfigOperation::Renew,
+        Some(OPERATION_REBOOTSTRAP) => KubeconfigOperation::Rebootstrap,
+        _ => KubeconfigOperation::None,
     };
-    Ok(Some(Stored { connection, operation }))
+    Ok(Some(StoredKubeconfig { connection, operation }))
 }
 
 fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
@@ -72,11 +72,11 @@ fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
 /// elsewhere. The Go gardenlet refuses the same fields.
 fn without_reach(connection: Connection) -> Result<Connection, kubeconfig::Error> {
     let identity = &connection.identity;
-    let is_file = |material: &Material| matches!(material, Material::File(_));
+    let is_file = |material: &InlineOrFile| matches!(material, InlineOrFile::File(_));
     let files = identity.certificate.as_ref().is_some_and(|c| is_file(&c.chain) || is_file(&c.key));
     let problem = match &identity.credentials {
-        Credentials::Exec(_) => "a credential plugin (exec) is not allowed in a Secret",
-        Credentials::TokenFile(_) => "a token file is not allowed in a Secret; use token",
+        AuthorizationSource::Exec(_) => "a credential plugin (exec) is not allowed in a Secret",
+        AuthorizationSource::TokenFile(_) => "a token file is not allowed in a Secret; use token",
         _ if files => "files of a client certificate are not allowed in a Secret; use the fields with -data",
         _ => return Ok(connection),
     };

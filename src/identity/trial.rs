@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::base::clock::{Mono, Timestamp};
 use crate::format::duration::rough;
 use crate::format::time::rfc3339;
-use crate::kube::{self, Connection, Trust};
+use crate::kube::{self, Connection, ServerTrust};
 use crate::limits;
 use crate::net::{self, TlsError};
 use crate::pki::Certificate;
 
 /// The garden's response to the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trial {
+pub(crate) enum IdentityTrial {
     /// The garden accepted it.
     Accepted,
     /// The garden refused it: 401, or a failed handshake.
@@ -27,22 +27,22 @@ pub(crate) enum Trial {
 }
 
 /// What a response of the garden, which may be an error, implies about the identity of the request.
-pub(crate) fn judge(error: Option<&kube::Error>) -> Trial {
+pub(crate) fn judge(error: Option<&kube::Error>) -> IdentityTrial {
     match error {
-        None => Trial::Accepted,
+        None => IdentityTrial::Accepted,
         Some(kube::Error::Api(failure)) => match failure.code {
-            401 => Trial::Refused,
-            403 | 404 => Trial::Accepted,
-            _ => Trial::Unknown,
+            401 => IdentityTrial::Refused,
+            403 | 404 => IdentityTrial::Accepted,
+            _ => IdentityTrial::Unknown,
         },
         Some(kube::Error::Transport { source: net::Error::Tls(tls), .. }) => match tls {
-            TlsError::Refused(_) => Trial::Refused,
+            TlsError::Refused(_) => IdentityTrial::Refused,
             TlsError::UnknownIssuer | TlsError::BadSignature | TlsError::BadCertificate(_) => {
-                Trial::Untrusted
+                IdentityTrial::Untrusted
             }
-            _ => Trial::Unknown,
+            _ => IdentityTrial::Unknown,
         },
-        Some(_) => Trial::Unknown,
+        Some(_) => IdentityTrial::Unknown,
     }
 }
 
@@ -52,19 +52,19 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 
 /// The trials so far.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Refusals {
+pub(crate) struct IdentityRefusals {
     count: u32,
     since: Mono,
-    last: Option<Trial>,
+    last: Option<IdentityTrial>,
 }
 
-impl Refusals {
+impl IdentityRefusals {
     /// Records one more trial. An unreachable garden does not change the result.
-    pub(crate) fn record(&mut self, trial: Trial, now: Mono) {
+    pub(crate) fn record(&mut self, trial: IdentityTrial, now: Mono) {
         match trial {
-            Trial::Unknown => return,
-            Trial::Accepted => self.count = 0,
-            Trial::Refused | Trial::Untrusted => {
+            IdentityTrial::Unknown => return,
+            IdentityTrial::Accepted => self.count = 0,
+            IdentityTrial::Refused | IdentityTrial::Untrusted => {
                 if self.count == 0 {
                     self.since = now;
                 }
@@ -81,7 +81,7 @@ impl Refusals {
 
     /// Whether the server is no longer trusted.
     pub(crate) fn is_untrusted(&self) -> bool {
-        self.is_refused() && self.last == Some(Trial::Untrusted)
+        self.is_refused() && self.last == Some(IdentityTrial::Untrusted)
     }
 
     /// Whether the identity is lost. An expired certificate needs no further evidence.
@@ -125,7 +125,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// One valid CA is enough.
 fn authority_problem(connection: &Connection, now: Timestamp) -> Option<String> {
-    let Trust::Bundle(bundle) = &connection.trust else { return None };
+    let ServerTrust::Bundle(bundle) = &connection.trust else { return None };
     let pem = match bundle.load() {
         Ok(pem) => pem,
         Err(error) => return Some(format!("the CA of the garden cannot be read: {error}")),
@@ -148,7 +148,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, date_time_ymd};
 
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     fn made(name: &str, years: (i32, i32), is_ca: bool) -> (String, String) {
         let mut params = CertificateParams::default();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     fn answered(code: u16) -> Result<(), kube::Error> {
-        Err(kube::Error::Api(Box::new(Failure { code, ..Failure::default() })))
+        Err(kube::Error::Api(Box::new(StatusFailure { code, ..StatusFailure::default() })))
     }
 
     fn tls(error: TlsError) -> Result<(), kube::Error> {
@@ -225,25 +225,25 @@ mod tests {
     #[test]
     fn what_an_answer_says() {
         let table = [
-            (Ok(()), Trial::Accepted),
-            (answered(401), Trial::Refused),
-            (answered(403), Trial::Accepted),
-            (answered(503), Trial::Unknown),
-            (tls(TlsError::Refused("CertificateExpired".to_owned())), Trial::Refused),
-            (tls(TlsError::UnknownIssuer), Trial::Untrusted),
-            (tls(TlsError::Expired { now_s: 2, not_after_s: 1 }), Trial::Unknown),
-            (Err(kube::Error::Stopped), Trial::Unknown),
+            (Ok(()), IdentityTrial::Accepted),
+            (answered(401), IdentityTrial::Refused),
+            (answered(403), IdentityTrial::Accepted),
+            (answered(503), IdentityTrial::Unknown),
+            (tls(TlsError::Refused("CertificateExpired".to_owned())), IdentityTrial::Refused),
+            (tls(TlsError::UnknownIssuer), IdentityTrial::Untrusted),
+            (tls(TlsError::Expired { now_s: 2, not_after_s: 1 }), IdentityTrial::Unknown),
+            (Err(kube::Error::Stopped), IdentityTrial::Unknown),
         ];
         for (answer, expected) in table {
             assert_eq!(judge(answer.as_ref().err()), expected, "{answer:?}");
         }
     }
 
-    type Trials = &'static [(Trial, u64)];
+    type Trials = &'static [(IdentityTrial, u64)];
 
     #[test]
     fn an_identity_is_lost_after_some_refusals() {
-        use Trial::{Accepted, Refused, Unknown, Untrusted};
+        use IdentityTrial::{Accepted, Refused, Unknown, Untrusted};
         // Trials with their seconds; whether the certificate has expired; whether the identity is lost.
         let table: [(Trials, bool, bool); 9] = [
             (&[], true, false),
@@ -257,7 +257,7 @@ mod tests {
             (&[(Untrusted, 0), (Untrusted, 5), (Untrusted, 10)], false, true),
         ];
         for (trials, expired, lost) in table {
-            let (mut refusals, mut now) = (Refusals::default(), Mono::ZERO);
+            let (mut refusals, mut now) = (IdentityRefusals::default(), Mono::ZERO);
             for (trial, s) in trials {
                 now = Duration::from_secs(*s);
                 refusals.record(*trial, now);

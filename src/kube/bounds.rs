@@ -15,19 +15,19 @@ use crate::limits;
 
 /// Permits of which there are few. Cheap to clone; clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Permits(Arc<Shared>);
+pub(crate) struct Permits(Arc<PermitPool>);
 
 #[derive(Debug)]
-struct Shared {
+struct PermitPool {
     left: Mutex<usize>,
     returned: Condvar,
 }
 
 /// One permit. Dropping it returns it.
 #[derive(Debug)]
-pub(crate) struct Held(Permits);
+pub(crate) struct HeldPermit(Permits);
 
-impl Drop for Held {
+impl Drop for HeldPermit {
     fn drop(&mut self) {
         *self.0.lock() += 1;
         self.0.0.returned.notify_one();
@@ -39,7 +39,7 @@ const STOP_CHECK: Duration = Duration::from_millis(100);
 
 impl Permits {
     pub(crate) fn new(count: usize) -> Self {
-        Self(Arc::new(Shared { left: Mutex::new(count), returned: Condvar::new() }))
+        Self(Arc::new(PermitPool { left: Mutex::new(count), returned: Condvar::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
@@ -48,7 +48,7 @@ impl Permits {
     }
 
     /// Takes one, and waits for it. In real time, because sockets wait in real time.
-    pub(super) fn take(&self, wait_max: Duration, stop: &Stop) -> Option<Held> {
+    pub(super) fn take(&self, wait_max: Duration, stop: &Stop) -> Option<HeldPermit> {
         let clock = Clock::system();
         let mut left = self.lock();
         while *left == 0 {
@@ -61,7 +61,7 @@ impl Permits {
         }
         *left -= 1;
         drop(left);
-        Some(Held(self.clone()))
+        Some(HeldPermit(self.clone()))
     }
 }
 
@@ -142,12 +142,12 @@ impl Busy {
 
 impl Claims {
     /// A permit for a long text.
-    pub(super) fn text(&self) -> Result<Held, Busy> {
+    pub(super) fn text(&self) -> Result<HeldPermit, Busy> {
         self.bounds.texts.take(self.wait_max, &self.stop).ok_or(Busy)
     }
 
     /// A permit for the values of a text, if there may be many.
-    pub(super) fn values(&self, text: &[u8]) -> Result<Option<Held>, Busy> {
+    pub(super) fn values(&self, text: &[u8]) -> Result<Option<HeldPermit>, Busy> {
         if text.len() <= limits::SMALL_OBJECT_TEXT_BYTES_MAX
             || Marks::of(text).memory_max(text.len()) <= limits::SMALL_OBJECT_BYTES_MAX
         {

@@ -65,7 +65,7 @@ role! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     #[test]
     fn what_has_left_the_graph_of_the_seed_is_gone() {
@@ -86,7 +86,7 @@ mod tests {
             (500, &related, true, false),
         ];
         for (code, message, is_unknown, expected) in table {
-            let failure = Failure { code, message: message.to_owned(), ..Failure::default() };
+            let failure = StatusFailure { code, message: message.to_owned(), ..StatusFailure::default() };
             let found = unless_gone::<()>(Err(Error::Api(Box::new(failure))), &|| !is_unknown);
             assert_eq!(matches!(found, Ok(None)), expected, "{code} {message} {is_unknown}");
         }

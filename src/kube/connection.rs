@@ -16,7 +16,7 @@ pub struct Connection {
     /// `https://host[:port][/path]`.
     pub server: String,
     /// The trusted servers.
-    pub trust: Trust,
+    pub trust: ServerTrust,
     /// Our identity.
     pub identity: Identity,
     /// The name that the server's certificate must have in place of the URL's host.
@@ -40,7 +40,7 @@ impl Connection {
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
-            trust: Trust::System,
+            trust: ServerTrust::System,
             identity: Identity::default(),
             tls_server_name: None,
             proxy_url: None,
@@ -53,14 +53,14 @@ impl Connection {
             self.server.trim_start().get(..7).is_some_and(|start| start.eq_ignore_ascii_case("http://"));
         match self.trust {
             _ if is_plain => Some("http:// sends everything in plain text, credentials included"),
-            Trust::Insecure => Some("insecure-skip-tls-verify accepts any server"),
-            Trust::System | Trust::Bundle(_) => None,
+            ServerTrust::Insecure => Some("insecure-skip-tls-verify accepts any server"),
+            ServerTrust::System | ServerTrust::Bundle(_) => None,
         }
     }
 
     /// The same with other trust.
     #[must_use]
-    pub fn with_trust(mut self, trust: Trust) -> Self {
+    pub fn with_trust(mut self, trust: ServerTrust) -> Self {
         self.trust = trust;
         self
     }
@@ -68,7 +68,7 @@ impl Connection {
     /// The same with a bundle of PEM certificates as trust.
     #[must_use]
     pub fn with_ca(self, pem: impl Into<Vec<u8>>) -> Self {
-        self.with_trust(Trust::Bundle(Material::inline(pem)))
+        self.with_trust(ServerTrust::Bundle(InlineOrFile::inline(pem)))
     }
 
     /// The same with a client certificate in place of its identity.
@@ -76,10 +76,10 @@ impl Connection {
     pub fn with_certificate(mut self, chain_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
         self.identity = Identity {
             certificate: Some(Certificate {
-                chain: Material::inline(chain_pem),
-                key: Material::inline(key_pem),
+                chain: InlineOrFile::inline(chain_pem),
+                key: InlineOrFile::inline(key_pem),
             }),
-            credentials: Credentials::None,
+            credentials: AuthorizationSource::None,
         };
         self
     }
@@ -87,19 +87,21 @@ impl Connection {
     /// The same with a bearer token in place of its identity.
     #[must_use]
     pub fn with_token(mut self, token: impl Into<String>) -> Self {
-        self.identity =
-            Identity { certificate: None, credentials: Credentials::Token(Secret::new(token.into())) };
+        self.identity = Identity {
+            certificate: None,
+            credentials: AuthorizationSource::Token(Secret::new(token.into())),
+        };
         self
     }
 }
 
 /// The API servers that are trusted.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Trust {
+pub enum ServerTrust {
     /// The CAs of the system.
     System,
     /// Only these CAs; a PEM file is read again at each handshake.
-    Bundle(Material),
+    Bundle(InlineOrFile),
     /// Every server: `insecure-skip-tls-verify`.
     Insecure,
 }
@@ -110,21 +112,21 @@ pub struct Identity {
     /// A client certificate.
     pub certificate: Option<Certificate>,
     /// The source of the `Authorization` header.
-    pub credentials: Credentials,
+    pub credentials: AuthorizationSource,
 }
 
 /// A client certificate; files are read again at each handshake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Certificate {
     /// PEM, with the leaf first.
-    pub chain: Material,
+    pub chain: InlineOrFile,
     /// PEM: PKCS#8, PKCS#1 or SEC1.
-    pub key: Material,
+    pub key: InlineOrFile,
 }
 
 /// The source of the `Authorization` header.
 #[derive(Clone, Debug, PartialEq, Default)]
-pub enum Credentials {
+pub enum AuthorizationSource {
     /// No header.
     #[default]
     None,
@@ -145,14 +147,14 @@ pub enum Credentials {
 
 /// Bytes from the configuration or from a file. The debug format omits them.
 #[derive(Clone, PartialEq)]
-pub enum Material {
+pub enum InlineOrFile {
     /// The bytes themselves.
     Inline(Arc<[u8]>),
     /// A file that is read when the bytes are needed.
     File(PathBuf),
 }
 
-impl Material {
+impl InlineOrFile {
     /// Bytes in memory.
     pub(crate) fn inline(bytes: impl Into<Vec<u8>>) -> Self {
         Self::Inline(bytes.into().into())
@@ -168,7 +170,7 @@ impl Material {
     }
 }
 
-impl fmt::Debug for Material {
+impl fmt::Debug for InlineOrFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inline(bytes) => write!(f, "Inline([{} bytes])", bytes.len()),
@@ -191,12 +193,12 @@ mod tests {
         let plain = Some("http:// sends everything in plain text, credentials included");
         let insecure = Some("insecure-skip-tls-verify accepts any server");
         let table = [
-            ("https://garden", Trust::System, None),
-            ("https://garden", Trust::Bundle(Material::inline("x")), None),
-            ("https://garden", Trust::Insecure, insecure),
-            ("http://garden", Trust::System, plain),
-            ("HTTP://garden", Trust::Insecure, plain),
-            ("h\u{e4}tte://g", Trust::System, None),
+            ("https://garden", ServerTrust::System, None),
+            ("https://garden", ServerTrust::Bundle(InlineOrFile::inline("x")), None),
+            ("https://garden", ServerTrust::Insecure, insecure),
+            ("http://garden", ServerTrust::System, plain),
+            ("HTTP://garden", ServerTrust::Insecure, plain),
+            ("h\u{e4}tte://g", ServerTrust::System, None),
         ];
         for (server, trust, expected) in table {
             assert_eq!(Connection::new(server).with_trust(trust).weakness(), expected, "{server}");

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::client::Client;
 use super::error::Error;
-use super::request::{Method, Request};
+use super::request::{ApiRequest, Method};
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
@@ -71,7 +71,7 @@ impl Discovery {
     fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {
         let path =
             path(api_version).ok_or_else(|| Error::Request(format!("bad apiVersion {api_version:?}")))?;
-        match self.client.fetch::<ResourceList>(&Request::raw(Method::Get, &path, None, "")) {
+        match self.client.fetch::<ResourceList>(&ApiRequest::raw(Method::Get, &path, None, "")) {
             Ok(list) => Ok(list.index(api_version)),
             Err(error) if error.is_not_found() => Ok(SortedMap::new()),
             Err(error) => Err(error),
@@ -97,11 +97,11 @@ fn path(api_version: &str) -> Option<String> {
 #[derive(Deserialize)]
 struct ResourceList {
     #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<Served>,
+    resources: Vec<DiscoveredResource>,
 }
 
 #[derive(Deserialize)]
-struct Served {
+struct DiscoveredResource {
     name: String,
     kind: String,
     #[serde(default)]
@@ -118,7 +118,7 @@ impl ResourceList {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut kinds = SortedMap::new();
         // A subresource may have a kind of its own (`deployments/scale` is a Scale), even of another group.
-        let own = |served: &Served| {
+        let own = |served: &DiscoveredResource| {
             !served.name.contains('/')
                 && (served.group.is_empty() || served.group == group)
                 && (served.version.is_empty() || served.version == version)
@@ -146,7 +146,7 @@ mod tests {
     use crate::api::meta::Key;
     use crate::base::clock::{Clock, Simulated, Timestamp};
     use crate::kube::{Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     const APPS: &str = r#"{"kind":"APIResourceList","groupVersion":"apps/v1","resources":[
         {"name":"deployments/scale","kind":"Scale","group":"autoscaling","version":"v1","namespaced":true},
@@ -158,7 +158,7 @@ mod tests {
     fn kinds_are_cached_and_asked_for_again_when_they_are_missing() {
         let status = Arc::new(AtomicU16::new(200));
         let answer = Arc::clone(&status);
-        let server = Server::plain(move |_| Act::json(answer.load(Ordering::SeqCst), APPS));
+        let server = TestServer::plain(move |_| Act::json(answer.load(Ordering::SeqCst), APPS));
         let sim = Simulated::new(Timestamp::from_unix(0), 1);
         let options = Options { clock: Clock::new(sim.clone()), ..Options::default() };
         let discovery = Discovery::new(Client::new(Connection::new(server.url()), options).unwrap());

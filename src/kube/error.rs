@@ -13,7 +13,7 @@ use crate::net::{self, Hop};
 
 /// How to handle an error. Callers match this, never codes or texts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub enum ErrorVerdict {
     /// The object, or its kind, does not exist.
     NotFound,
     /// The name is taken.
@@ -39,7 +39,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub enum Error {
     /// The server answered with a failure status.
-    Api(Box<Failure>),
+    Api(Box<StatusFailure>),
     /// No response came.
     Transport {
         /// Method and URL without its query.
@@ -84,20 +84,20 @@ pub enum Error {
 
 impl Error {
     /// How to handle it.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ErrorVerdict {
         match self {
             Self::Api(failure) => failure.verdict(),
             Self::Transport { source: net::Error::TooLarge { .. } | net::Error::Request(_), .. } => {
-                Verdict::Invalid
+                ErrorVerdict::Invalid
             }
             Self::Transport { .. }
             | Self::Response { .. }
             | Self::Credentials(_)
             | Self::Unsent { .. }
-            | Self::Stopped => Verdict::Unreachable,
-            Self::Fenced(_) => Verdict::Fenced,
-            Self::Decode { .. } | Self::Request(_) => Verdict::Invalid,
-            Self::Limited => Verdict::Throttled(None),
+            | Self::Stopped => ErrorVerdict::Unreachable,
+            Self::Fenced(_) => ErrorVerdict::Fenced,
+            Self::Decode { .. } | Self::Request(_) => ErrorVerdict::Invalid,
+            Self::Limited => ErrorVerdict::Throttled(None),
         }
     }
 
@@ -140,7 +140,7 @@ impl Error {
     }
 
     /// The failure that the server reported.
-    pub(crate) fn failure(&self) -> Option<&Failure> {
+    pub(crate) fn failure(&self) -> Option<&StatusFailure> {
         match self {
             Self::Api(failure) => Some(failure),
             _ => None,
@@ -149,39 +149,39 @@ impl Error {
 
     /// The object, or its kind, does not exist.
     pub fn is_not_found(&self) -> bool {
-        self.verdict() == Verdict::NotFound
+        self.verdict() == ErrorVerdict::NotFound
     }
 
     /// The name is taken.
     pub(crate) fn is_already_exists(&self) -> bool {
-        self.verdict() == Verdict::AlreadyExists
+        self.verdict() == ErrorVerdict::AlreadyExists
     }
 
     /// Another writer changed the object, or a precondition failed.
     pub(crate) fn is_conflict(&self) -> bool {
-        self.verdict() == Verdict::Conflict
+        self.verdict() == ErrorVerdict::Conflict
     }
 
     /// The resourceVersion is too old.
     pub fn is_gone(&self) -> bool {
-        self.verdict() == Verdict::Gone
+        self.verdict() == ErrorVerdict::Gone
     }
 
     /// Not authenticated or not allowed.
     pub fn is_denied(&self) -> bool {
-        self.verdict() == Verdict::Denied
+        self.verdict() == ErrorVerdict::Denied
     }
 
     /// The SeedAuthorizer of the garden found no path from the object to our Seed: the object is gone, or
     /// another seed has it.
     pub(crate) fn is_unrelated(&self) -> bool {
-        self.failure().is_some_and(Failure::is_unrelated)
+        self.failure().is_some_and(StatusFailure::is_unrelated)
     }
 }
 
 /// A failure `Status`, or the information in a response without one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Failure {
+pub struct StatusFailure {
     /// Method and URL without its query; empty for an event of a watch.
     pub(crate) request: String,
     /// The status code of the response.
@@ -229,21 +229,21 @@ pub(crate) struct StatusCause {
     pub(crate) field: String,
 }
 
-impl Failure {
+impl StatusFailure {
     /// How to handle it.
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> ErrorVerdict {
         match (self.code, self.reason.as_str()) {
-            (404, _) => Verdict::NotFound,
-            (409, "AlreadyExists") => Verdict::AlreadyExists,
-            (409, _) => Verdict::Conflict,
+            (404, _) => ErrorVerdict::NotFound,
+            (409, "AlreadyExists") => ErrorVerdict::AlreadyExists,
+            (409, _) => ErrorVerdict::Conflict,
             // In a watch, and behind some proxies, only the reason tells it.
-            (410, _) | (_, "Expired" | "Gone") => Verdict::Gone,
-            (401 | 403, _) => Verdict::Denied,
-            (429, _) => Verdict::Throttled(self.retry_after),
-            (503, _) if self.retry_after.is_some() => Verdict::Throttled(self.retry_after),
-            (408, _) | (500.., _) => Verdict::Unreachable,
-            (400..500, _) => Verdict::Invalid,
-            _ => Verdict::Unreachable,
+            (410, _) | (_, "Expired" | "Gone") => ErrorVerdict::Gone,
+            (401 | 403, _) => ErrorVerdict::Denied,
+            (429, _) => ErrorVerdict::Throttled(self.retry_after),
+            (503, _) if self.retry_after.is_some() => ErrorVerdict::Throttled(self.retry_after),
+            (408, _) | (500.., _) => ErrorVerdict::Unreachable,
+            (400..500, _) => ErrorVerdict::Invalid,
+            _ => ErrorVerdict::Unreachable,
         }
     }
 
@@ -253,7 +253,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for StatusFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.request.is_empty() {
             write!(f, "{}: ", self.request)?;

@@ -16,12 +16,12 @@ use crate::base::backoff::delay_after;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
 use crate::base::random;
-use crate::base::workers::{Server, Workers};
+use crate::base::workers::{RequestServer, Workers};
 use crate::limits;
 
 /// Creates the gates of all servers: their probes share the workers.
 #[derive(Clone, Debug)]
-pub(crate) struct Gates {
+pub(crate) struct RequestGates {
     workers: Workers,
     probes: Arc<Probes>,
 }
@@ -32,7 +32,7 @@ struct Probes {
     max: usize,
 }
 
-impl Gates {
+impl RequestGates {
     /// Gates for a program with these workers.
     pub(crate) fn new(workers: &Workers) -> Self {
         let probes = Probes { running: AtomicUsize::new(0), max: (workers.count() / 2).max(1) };
@@ -40,19 +40,19 @@ impl Gates {
     }
 
     /// A gate for another server.
-    pub(crate) fn gate(&self) -> Gate {
+    pub(crate) fn gate(&self) -> RequestGate {
         self.gate_of(permits(self.workers.count()))
     }
 
     /// A gate for one of many servers: its requests use at most a quarter of the workers.
-    pub(crate) fn narrow_gate(&self) -> Gate {
+    pub(crate) fn narrow_gate(&self) -> RequestGate {
         self.gate_of((self.workers.count() / 4).max(1))
     }
 
-    fn gate_of(&self, permits: usize) -> Gate {
+    fn gate_of(&self, permits: usize) -> RequestGate {
         let state = Mutex::new(State::new(permits));
         let (returned, probes) = (Condvar::new(), Arc::clone(&self.probes));
-        Gate(Arc::new(Shared { state, returned, server: self.workers.server(), probes }))
+        RequestGate(Arc::new(SharedGate { state, returned, server: self.workers.server(), probes }))
     }
 }
 
@@ -65,21 +65,21 @@ const fn permits(workers: usize) -> usize {
 
 /// The gate of one server. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Gate(Arc<Shared>);
+pub struct RequestGate(Arc<SharedGate>);
 
 #[derive(Debug)]
-struct Shared {
+struct SharedGate {
     state: Mutex<State>,
     /// Notified when a permit is returned.
     returned: Condvar,
     /// The workers that its requests use; charts share them.
-    server: Server,
+    server: RequestServer,
     probes: Arc<Probes>,
 }
 
 /// Why a request was not sent, and when to retry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct GateRefusal {
     pub(super) why: Arc<str>,
     pub(super) after: Duration,
 }
@@ -87,7 +87,7 @@ pub(super) struct Refusal {
 /// The permit for one request in flight. Dropping it returns it.
 #[derive(Debug)]
 pub(super) struct Pass {
-    gate: Gate,
+    gate: RequestGate,
     is_probe: bool,
 }
 
@@ -102,14 +102,14 @@ impl Drop for Pass {
     }
 }
 
-impl Gate {
+impl RequestGate {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Plain values: no panic leaves them half changed.
         self.0.state.lock().ignore_poison()
     }
 
     /// Requests a permit. If the server answers but all permits are taken, waits a moment for one.
-    pub(super) fn enter(&self, now: Mono) -> Result<Pass, Refusal> {
+    pub(super) fn enter(&self, now: Mono) -> Result<Pass, GateRefusal> {
         let mut state = self.lock();
         let mut entry = self.held(state.enter(now));
         if entry == Entry::Full && !state.jammed {
@@ -257,14 +257,14 @@ impl State {
             Some(Outage { why: why.into(), failures, probe_at: now.saturating_add(delay), is_probed });
     }
 
-    fn refusal(&self, after: Duration) -> Refusal {
+    fn refusal(&self, after: Duration) -> GateRefusal {
         let why = match &self.outage {
             Some(outage) => Arc::clone(&outage.why),
             None if self.held_until.is_some() => Arc::from("not sent: the server could not be reached"),
             None => Arc::from("not sent: too many requests wait for the server's answer"),
         };
         // Spread, so that the keys are not retried at the same moment.
-        Refusal { why, after: after.mul_f64(1.0 + random::unit() / 4.0) }
+        GateRefusal { why, after: after.mul_f64(1.0 + random::unit() / 4.0) }
     }
 }
 
@@ -286,7 +286,7 @@ mod tests {
 
     /// An event at a time in milliseconds.
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum GateStep {
         Ask(Entry),
         Leave,
         LeaveProbe,
@@ -297,24 +297,24 @@ mod tests {
         Release,
     }
 
-    fn play(name: &str, steps: &[(u64, Step)]) {
+    fn play(name: &str, steps: &[(u64, GateStep)]) {
         let mut state = State::new(2);
         for (at, step) in steps {
             let now = ms(*at);
             match *step {
-                Step::Ask(expected) => {
+                GateStep::Ask(expected) => {
                     let entry = state.enter(now);
                     assert_eq!(entry, expected, "{name}: at {at}");
                     if matches!(entry, Entry::Pass | Entry::Probe) {
                         state.begin(entry == Entry::Probe);
                     }
                 }
-                Step::Leave => state.leave(false),
-                Step::LeaveProbe => state.leave(true),
-                Step::Answer => state.answered(now),
-                Step::Fail(sent) => state.unreachable(ms(sent), now, "no route"),
-                Step::Hold(until) => state.held_until = Some(ms(until)),
-                Step::Release => state.held_until = None,
+                GateStep::Leave => state.leave(false),
+                GateStep::LeaveProbe => state.leave(true),
+                GateStep::Answer => state.answered(now),
+                GateStep::Fail(sent) => state.unreachable(ms(sent), now, "no route"),
+                GateStep::Hold(until) => state.held_until = Some(ms(until)),
+                GateStep::Release => state.held_until = None,
             }
         }
     }
@@ -322,10 +322,10 @@ mod tests {
     #[test]
     fn the_gate_decides_about_requests() {
         use Entry::{Closed, Full, Pass, Probe};
-        use Step::{Answer, Ask, Fail, Hold, Leave, LeaveProbe, Release};
+        use GateStep::{Answer, Ask, Fail, Hold, Leave, LeaveProbe, Release};
         let (first, later) = (limits::OUTAGE_PROBE_MIN, limits::PERMIT_AGAIN);
         assert_eq!(first, ms(250));
-        let table: &[(&str, &[(u64, Step)])] = &[
+        let table: &[(&str, &[(u64, GateStep)])] = &[
             (
                 "as many as there are permits",
                 &[(0, Ask(Pass)), (0, Ask(Pass)), (1, Ask(Full)), (2, Leave), (2, Ask(Pass)), (2, Ask(Full))],
@@ -416,8 +416,8 @@ mod tests {
 
     #[test]
     fn probes_of_all_servers_share_the_workers() {
-        let gates = Gates::new(&Workers::new(4));
-        let all: Vec<Gate> = (0..3).map(|_| gates.gate()).collect();
+        let gates = RequestGates::new(&Workers::new(4));
+        let all: Vec<RequestGate> = (0..3).map(|_| gates.gate()).collect();
         all.iter().for_each(|gate| gate.unreachable(ms(0), ms(0), "no route"));
         let mut passes: Vec<_> = all.iter().map(|gate| gate.enter(ms(1_000))).collect();
         assert!(passes[0].is_ok() && passes[1].is_ok());
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn charts_take_permits_away() {
         let workers = Workers::new(4);
-        let gate = Gates::new(&workers).gate();
+        let gate = RequestGates::new(&workers).gate();
         let turns = [workers.chart().unwrap(), workers.chart().unwrap()];
         let pass = gate.enter(ms(0)).unwrap();
         assert!(gate.enter(ms(0)).is_err() && workers.chart().is_none());
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn only_one_request_waits_for_a_silent_server() {
-        let gate = Gates::new(&Workers::new(2)).gate();
+        let gate = RequestGates::new(&Workers::new(2)).gate();
         let pass = gate.enter(ms(0)).unwrap();
         assert!(gate.enter(ms(0)).is_err());
         assert!(gate.lock().jammed);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::connection::{Connection, Credentials, Identity, Material, Trust};
+use super::connection::{AuthorizationSource, Connection, Identity, InlineOrFile, ServerTrust};
 use super::kubeconfig::{self, Error};
 use crate::format::address::authority;
 
@@ -14,15 +14,16 @@ pub(crate) const SERVICE_ACCOUNT_DIRECTORY: &str = "/var/run/secrets/kubernetes.
 pub(crate) fn connection(host: &str, port: &str, directory: &Path) -> Connection {
     let server = format!("https://{}", authority(host, port));
     let identity =
-        Identity { certificate: None, credentials: Credentials::TokenFile(directory.join("token")) };
+        Identity { certificate: None, credentials: AuthorizationSource::TokenFile(directory.join("token")) };
     Connection { identity, ..Connection::new(server) }
-        .with_trust(Trust::Bundle(Material::File(directory.join("ca.crt"))))
+        .with_trust(ServerTrust::Bundle(InlineOrFile::File(directory.join("ca.crt"))))
 }
 
 /// The connection to a cluster in which the program may run: the kubeconfig if one is named, and its context,
 /// else the pod's ServiceAccount; `None` outside of a pod. Errors: if the kubeconfig is unusable.
 pub(crate) fn or_kubeconfig(
-    (kubeconfig, context): (Option<&Path>, &str),
+    kubeconfig: Option<&Path>,
+    context: &str,
     variable: &dyn Fn(&str) -> Option<String>,
     directory: &Path,
 ) -> Result<Option<Connection>, Error> {
@@ -43,8 +44,8 @@ mod tests {
         for (host, server) in [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")] {
             let made = connection(host, "443", Path::new("/sa"));
             assert_eq!(made.server, server);
-            assert_eq!(made.trust, Trust::Bundle(Material::File("/sa/ca.crt".into())));
-            assert_eq!(made.identity.credentials, Credentials::TokenFile("/sa/token".into()));
+            assert_eq!(made.trust, ServerTrust::Bundle(InlineOrFile::File("/sa/ca.crt".into())));
+            assert_eq!(made.identity.credentials, AuthorizationSource::TokenFile("/sa/token".into()));
         }
     }
 }

@@ -5,17 +5,17 @@ use std::io::Read;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::bounds::{Busy, Claims, Held};
+use super::bounds::{Busy, Claims, HeldPermit};
 use super::request::ListMeta;
 use super::split::{Broken, Sink, Splitter};
-use super::value::Streamed;
+use super::value::StreamedObject;
 use crate::api::meta::{Resource, or_default};
 use crate::net;
 
 const CHUNK_BYTES: usize = 16 << 10;
 
 /// Takes one object of a list, and the length of its text.
-pub(super) type Each<'a> = &'a mut dyn FnMut(Streamed, &[u8]) -> Result<(), net::Error>;
+pub(super) type Each<'a> = &'a mut dyn FnMut(StreamedObject, &[u8]) -> Result<(), net::Error>;
 
 /// Why a page cannot be read.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl From<serde_json::Error> for Trouble {
 pub(super) fn read_page(
     reader: &mut dyn Read,
     bytes_max: usize,
-    (resource, claims): (&Resource, &Claims),
+    resource: &Resource,
+    claims: &Claims,
     each: Each<'_>,
 ) -> Result<(ListMeta, usize), Trouble> {
     let api_version = resource.api_version();
@@ -91,7 +92,7 @@ struct Items<'a> {
     kind: &'a str,
     claims: &'a Claims,
     /// The permit for the present text.
-    held: Option<Held>,
+    held: Option<HeldPermit>,
     each: Each<'a>,
 }
 
@@ -105,19 +106,19 @@ impl Sink for Items<'_> {
 
     fn object(&mut self, text: &[u8]) -> Result<(), Trouble> {
         let held = self.claims.values(text)?;
-        let object: Streamed = serde_json::from_slice(text)?;
+        let object: StreamedObject = serde_json::from_slice(text)?;
         self.pass(object.with_permit(held), text)
     }
 
     fn skipped(&mut self, head: Option<&[u8]>) -> Result<(), Trouble> {
         let head = head.unwrap_or_default();
         let held = self.claims.values(head)?;
-        self.pass(Streamed::too_long(head).with_permit(held), head)
+        self.pass(StreamedObject::too_long(head).with_permit(held), head)
     }
 }
 
 impl Items<'_> {
-    fn pass(&mut self, object: Streamed, text: &[u8]) -> Result<(), Trouble> {
+    fn pass(&mut self, object: StreamedObject, text: &[u8]) -> Result<(), Trouble> {
         let whole = object.map(|object| {
             if let Value::Object(map) = object {
                 map.entry("apiVersion").or_insert_with(|| Value::from(self.api_version));
@@ -146,11 +147,11 @@ mod tests {
 
     fn read(text: &str) -> Result<(Vec<Value>, ListMeta), Trouble> {
         let mut objects = Vec::new();
-        let each = &mut |object: Streamed, _: &[u8]| {
+        let each = &mut |object: StreamedObject, _: &[u8]| {
             objects.push(object.whole().unwrap());
             Ok(())
         };
-        let (meta, bytes) = read_page(&mut text.as_bytes(), 1_000, (&SECRET, &claims(1_000)), each)?;
+        let (meta, bytes) = read_page(&mut text.as_bytes(), 1_000, &SECRET, &claims(1_000), each)?;
         assert_eq!(bytes, text.len());
         Ok((objects, meta))
     }
@@ -190,8 +191,8 @@ mod tests {
     #[test]
     fn a_page_beyond_the_limit_is_refused() {
         let text = r#"{"items":[{},{},{},{}],"metadata":{}}"#;
-        let each = &mut |_: Streamed, _: &[u8]| Ok(());
-        let read = read_page(&mut text.as_bytes(), 20, (&SECRET, &claims(1_000)), each);
+        let each = &mut |_: StreamedObject, _: &[u8]| Ok(());
+        let read = read_page(&mut text.as_bytes(), 20, &SECRET, &claims(1_000), each);
         assert!(matches!(read, Err(Trouble::Net(net::Error::TooLarge { bytes_max: 20, .. }))));
     }
 
@@ -203,13 +204,13 @@ mod tests {
                 {{"data":"{long}"}},{{"metadata":{{"name":"e"}}}}],"metadata":{{"resourceVersion":"7"}}}}"#
         );
         let mut seen = Vec::new();
-        let each = &mut |object: Streamed, _: &[u8]| {
+        let each = &mut |object: StreamedObject, _: &[u8]| {
             let has_name = object.has_name();
             let decoded = object.decode::<Value>().map(|value| value["metadata"]["name"].clone());
             seen.push((has_name, decoded.map_err(|error| format!("{} {}", error.key, error.why))));
             Ok(())
         };
-        let (meta, _) = read_page(&mut text.as_bytes(), 1_000, (&SECRET, &claims(60)), each).unwrap();
+        let (meta, _) = read_page(&mut text.as_bytes(), 1_000, &SECRET, &claims(60), each).unwrap();
         assert_eq!(meta.resource_version, "7");
         let expected = [
             (true, Ok(Value::from("a"))),
@@ -227,11 +228,11 @@ mod tests {
         let text = format!(r#"{{"items":[{{"a":"{}"}},{{}}]}}"#, "x".repeat(1 << 20));
         let read = || {
             let mut count = 0;
-            let each = &mut |_: Streamed, _: &[u8]| {
+            let each = &mut |_: StreamedObject, _: &[u8]| {
                 count += 1;
                 Ok(())
             };
-            read_page(&mut text.as_bytes(), 10 << 20, (&SECRET, &claims), each).map(|_| count)
+            read_page(&mut text.as_bytes(), 10 << 20, &SECRET, &claims, each).map(|_| count)
         };
         assert_eq!(read().unwrap(), 2);
         let held = claims.text().unwrap();

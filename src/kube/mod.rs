@@ -28,20 +28,20 @@ mod warm;
 pub(crate) mod watch;
 
 pub(crate) use bounds::Permits;
-pub(crate) use client::Permit;
+pub(crate) use client::WritePermit;
 pub use client::{Client, Options};
 pub(crate) use clients::Shoot;
 pub use clients::{Applier, Garden, Seed};
-pub use connection::{Connection, Credentials, Material, Trust};
+pub use connection::{AuthorizationSource, Connection, InlineOrFile, ServerTrust};
 pub use discovery::Discovery;
 pub use error::Error;
+pub use error::ErrorVerdict;
 #[cfg(test)]
-pub(crate) use error::Failure;
-pub use error::Verdict;
-pub(crate) use gate::{Gate, Gates};
+pub(crate) use error::StatusFailure;
+pub(crate) use gate::{RequestGate, RequestGates};
 pub(crate) use request::ListItem;
-pub use request::Undecodable;
+pub use request::UndecodableObject;
 pub use request::{DeleteParams, List, ListParams, Method, Patch, Propagation, WatchParams};
 pub(crate) use send::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
-pub use warm::Warm;
+pub use warm::WarmConnections;
 pub use watch::{Watch, WatchEvent};

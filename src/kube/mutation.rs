@@ -68,7 +68,7 @@ fn damaged_text_is_refused_without_panic() {
         let body = random.damage(STATUS.as_bytes());
         let _ = status::failure("", 429, Some("x"), &body, Timestamp::default()).verdict();
         let list = random.damage(LIST.as_bytes());
-        let _ = list::read_page(&mut &list[..], usize::MAX, (&SECRET, &claims), &mut |_, _| Ok(()));
+        let _ = list::read_page(&mut &list[..], usize::MAX, &SECRET, &claims, &mut |_, _| Ok(()));
         let _ = split::whole_part(&list);
         let _ = serde_json::from_slice::<request::List<crate::api::meta::Metadata>>(
             &random.damage(LIST.as_bytes()),

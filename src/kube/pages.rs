@@ -3,17 +3,17 @@
 use std::io::{self, Read as _};
 use std::time::Duration;
 
-use super::bounds::{Claims, Held};
+use super::bounds::{Claims, HeldPermit};
 use super::client::Options;
 use super::error::Error;
 use super::list::{Each, Trouble, read_page};
-use super::request::{ListMeta, ListParams, Request, page_limit};
+use super::request::{ApiRequest, ListMeta, ListParams, page_limit};
 use super::send::{CONNECT_TIMEOUT, Deadline, Sender, Terms};
-use super::value::Streamed;
+use super::value::StreamedObject;
 use crate::api::meta::Resource;
 use crate::base::metrics::Metrics;
 use crate::limits;
-use crate::net::{self, Limits};
+use crate::net::{self, RequestLimits};
 
 /// A metric: objects that were skipped because they are too long, by `peer`.
 pub(crate) const SKIPPED: &str = "gardenlet_api_skipped_objects_total";
@@ -50,14 +50,14 @@ impl Sender {
         namespace: &str,
         params: &ListParams,
         terms: Terms,
-        each: &mut dyn FnMut(Option<Streamed>),
+        each: &mut dyn FnMut(Option<StreamedObject>),
     ) -> Result<String, Error> {
         let mut page = ListParams { limit: page_limit(params), ..params.clone() };
         let mut restarts = 0;
         let mut room = Room::of_list(&self.options, terms);
         for _ in 0..limits::LIST_PAGES_MAX {
             let read =
-                self.page(r, &Request::list(r, namespace, &page), terms, &mut room, &mut |object, _| {
+                self.page(r, &ApiRequest::list(r, namespace, &page), terms, &mut room, &mut |object, _| {
                     each(Some(object));
                     Ok(())
                 });
@@ -81,7 +81,7 @@ impl Sender {
     pub(super) fn page(
         &self,
         r: &Resource,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
         room: &mut Room,
         each: Each<'_>,
@@ -95,7 +95,7 @@ impl Sender {
         let session = self.admitted(&deadline)?;
         let _pass = self.pass(&session, request, terms)?;
         let sent = self.sent();
-        let limits = Limits {
+        let limits = RequestLimits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),
             total: Some(deadline.left()),
             response: Some(terms.answer_wait()),
@@ -106,7 +106,7 @@ impl Sender {
             return Err(self.refused(&session, request, &mut response));
         }
         let bytes_max = bounds.page_bytes_max.min(room.bytes);
-        let mut counting = |object: Streamed, text: &[u8]| {
+        let mut counting = |object: StreamedObject, text: &[u8]| {
             let least = bounds.list_object_bytes_min.saturating_sub(text.len());
             let too_many = net::Error::TooLarge { what: "list", bytes_max: bounds.list_bytes_max };
             room.bytes = room.bytes.checked_sub(least).ok_or(too_many)?;
@@ -115,7 +115,7 @@ impl Sender {
             }
             each(object, text)
         };
-        let read = read_page(&mut response.body, bytes_max, (r, &self.claims(terms)), &mut counting);
+        let read = read_page(&mut response.body, bytes_max, r, &self.claims(terms), &mut counting);
         let (meta, bytes) = read.map_err(|trouble| match trouble {
             Trouble::Net(source) => self.broken(Error::Transport { request: session.name(request), source }),
             Trouble::Text(why) => {
@@ -130,7 +130,10 @@ impl Sender {
 }
 
 /// Reads an answer that is held in memory.
-pub(super) fn read_answer(body: &mut net::Body, claims: &Claims) -> Result<(Vec<u8>, Option<Held>), Trouble> {
+pub(super) fn read_answer(
+    body: &mut net::Body,
+    claims: &Claims,
+) -> Result<(Vec<u8>, Option<HeldPermit>), Trouble> {
     let broken = |error| Trouble::Net(net::Error::from_io("read the response", error));
     let bytes_max = claims.bounds.object_bytes_max;
     let mut bytes = Vec::new();

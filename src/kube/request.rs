@@ -176,7 +176,7 @@ pub struct ListMeta {
 
 /// An object of a list or a watch that cannot be decoded.
 #[derive(Debug)]
-pub struct Undecodable {
+pub struct UndecodableObject {
     /// Its key.
     pub key: Key,
     /// The values that were read before the limit, if the object has too many. Null if it has an unexpected shape.
@@ -191,7 +191,7 @@ pub enum ListItem<T> {
     /// An object.
     Object(T),
     /// An object that exists but cannot be decoded.
-    Undecodable(Undecodable),
+    Undecodable(UndecodableObject),
     /// All objects so far are invalid: the pages expired on the server and the list begins again.
     Restart,
 }
@@ -213,7 +213,7 @@ pub struct ServerVersion {
 
 /// A request, ready to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Request {
+pub struct ApiRequest {
     /// Method.
     pub method: Method,
     /// Path below the server's URL, with query.
@@ -232,7 +232,7 @@ const ACCEPT_METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.
 const ACCEPT_METADATA_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-impl Request {
+impl ApiRequest {
     fn bare(method: Method, path: String) -> Self {
         Self { method, path, accept: ACCEPT_JSON, content_type: String::new(), body: None, gzip: false }
     }
@@ -371,7 +371,7 @@ mod tests {
             resource_version: "0".into(),
             ..ListParams::default()
         };
-        let first = Request::list(&SECRET, "garden", &params);
+        let first = ApiRequest::list(&SECRET, "garden", &params);
         assert_eq!(
             first.path,
             "/api/v1/namespaces/garden/secrets?labelSelector=a%3Db%2Cc%20in%20%28d%29&fieldSelector=metadata.name%3Dx\
@@ -383,12 +383,12 @@ mod tests {
         );
         // A page that continues another must not have a version: the server refuses it.
         let next = ListParams { continue_token: "tok==".into(), metadata_only: true, ..params };
-        let next = Request::list(&SECRET, "", &next);
+        let next = ApiRequest::list(&SECRET, "", &next);
         assert!(next.path.ends_with("&limit=250&continue=tok%3D%3D"), "{}", next.path);
         assert!(next.accept.starts_with("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"));
         let watch = WatchParams { resource_version: "7".into(), bookmarks: true, ..WatchParams::default() };
         assert_eq!(
-            Request::watch(&SECRET, "", &watch, 300).path,
+            ApiRequest::watch(&SECRET, "", &watch, 300).path,
             "/api/v1/secrets?watch=true&resourceVersion=7&allowWatchBookmarks=true&timeoutSeconds=300"
         );
     }
@@ -396,14 +396,14 @@ mod tests {
     #[test]
     fn deletions_carry_preconditions_only_if_asked() {
         let key = Key::new("a", "b");
-        assert_eq!(Request::delete(SECRET.object_path(&key), &DeleteParams::default()).body, None);
+        assert_eq!(ApiRequest::delete(SECRET.object_path(&key), &DeleteParams::default()).body, None);
         let params = DeleteParams {
             propagation: Some(Propagation::Background),
             uid: Some("u".into()),
             resource_version: Some("5".into()),
             grace_period_seconds: Some(0),
         };
-        let request = Request::delete(SECRET.object_path(&key), &params);
+        let request = ApiRequest::delete(SECRET.object_path(&key), &params);
         assert_eq!(
             String::from_utf8(request.body.unwrap()).unwrap(),
             r#"{"apiVersion":"v1","gracePeriodSeconds":0,"kind":"DeleteOptions","preconditions":{"resourceVersion":"5","uid":"u"},"propagationPolicy":"Background"}"#
@@ -418,7 +418,7 @@ mod tests {
             (Patch::Json(json!([])), "application/json-patch+json"),
         ];
         for (patch, content_type) in table {
-            let request = Request::patch(SECRET.subresource_path(&Key::new("a", "b"), "status"), &patch);
+            let request = ApiRequest::patch(SECRET.subresource_path(&Key::new("a", "b"), "status"), &patch);
             assert_eq!((request.method, request.content_type.as_str()), (Method::Patch, content_type));
             assert_eq!(request.path, "/api/v1/namespaces/a/secrets/b/status");
         }

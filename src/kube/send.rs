@@ -4,24 +4,24 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use super::bounds::{Busy, Claims, Held};
+use super::bounds::{Busy, Claims, HeldPermit};
 use super::client::{Options, Response};
 use super::connection::Connection;
 use super::error::Error;
-use super::gate::{Pass, Refusal};
+use super::gate::{GateRefusal, Pass};
 use super::limiter::Limiter;
 use super::list::Trouble;
 use super::pages::{pass_over, read_answer};
-use super::request::{Method, Request};
+use super::request::{ApiRequest, Method};
 use super::session::Session;
 use super::status;
-use super::watch::{Line, LongEvents};
+use super::watch::{LongEvents, WatchConnection};
 use crate::base::clock::{Clock, Mono};
 use crate::base::cut::cut;
 use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
 use crate::limits;
-use crate::net::{self, Limits, Traffic};
+use crate::net::{self, RequestLimits, Traffic};
 
 /// A metric: whether the last request was answered, by `peer`.
 pub(crate) const REACHABLE: &str = "gardenlet_api_reachable";
@@ -125,7 +125,7 @@ impl Sender {
     }
 
     /// Sends a request; a failure status is an error.
-    pub(super) fn call(&self, request: &Request, terms: Terms) -> Result<Response, Error> {
+    pub(super) fn call(&self, request: &ApiRequest, terms: Terms) -> Result<Response, Error> {
         let (response, retry_after) = self.exchange(request, terms)?;
         if response.is_success() {
             return Ok(response);
@@ -136,14 +136,14 @@ impl Sender {
     /// Sends a request and reads the response of any status, with its `Retry-After`.
     pub(super) fn exchange(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
     ) -> Result<(Response, Option<String>), Error> {
         self.exchange_reading(request, terms, true)
     }
 
     /// The same for a request whose answer matters only if it is a failure.
-    pub(super) fn call_blindly(&self, request: &Request, terms: Terms) -> Result<(), Error> {
+    pub(super) fn call_blindly(&self, request: &ApiRequest, terms: Terms) -> Result<(), Error> {
         let (response, retry_after) = self.exchange_reading(request, terms, false)?;
         if response.is_success() {
             return Ok(());
@@ -153,7 +153,7 @@ impl Sender {
 
     fn exchange_reading(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
         needs_answer: bool,
     ) -> Result<(Response, Option<String>), Error> {
@@ -166,7 +166,7 @@ impl Sender {
             permit.may_write().map_err(Error::Fenced)?;
         }
         let sent = self.sent();
-        let limits = Limits {
+        let limits = RequestLimits {
             connect: CONNECT_TIMEOUT.min(deadline.left()),
             total: Some(deadline.left()),
             response: (is_read && terms.is_gated).then_some(limits::ANSWER_WAIT_MAX),
@@ -204,10 +204,10 @@ impl Sender {
     /// The permit that decoding an answer needs.
     pub(super) fn values_permit(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         body: &[u8],
         terms: Terms,
-    ) -> Result<Option<Held>, Error> {
+    ) -> Result<Option<HeldPermit>, Error> {
         self.claims(terms).values(body).map_err(|Busy| self.busy(&self.session().name(request)))
     }
 
@@ -217,14 +217,14 @@ impl Sender {
 
     pub(super) fn open_watch(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         length: Duration,
         terms: Terms,
-    ) -> Result<(Arc<Line>, String, net::Body, LongEvents), Error> {
+    ) -> Result<(Arc<WatchConnection>, String, net::Body, LongEvents), Error> {
         let session = self.admitted(&Deadline::new(terms.timeout))?;
-        let line = Line::new(session.http().sibling());
+        let line = WatchConnection::new(session.http().sibling());
         session.track(&line);
-        let limits = Limits {
+        let limits = RequestLimits {
             connect: CONNECT_TIMEOUT,
             total: Some(length + 2 * WATCH_END_SLACK),
             response: Some(WATCH_RESPONSE_TIMEOUT),
@@ -255,12 +255,12 @@ impl Sender {
     pub(super) fn pass(
         &self,
         session: &Session,
-        request: &Request,
+        request: &ApiRequest,
         terms: Terms,
     ) -> Result<Option<Pass>, Error> {
         let Some(gate) = self.options.gate.as_ref().filter(|_| terms.is_gated) else { return Ok(None) };
-        let refused = |refusal: Refusal| {
-            let Refusal { why, after } = refusal;
+        let refused = |refusal: GateRefusal| {
+            let GateRefusal { why, after } = refusal;
             Error::Unsent { request: session.name(request), why, after }
         };
         gate.enter(self.options.clock.mono()).map(Some).map_err(refused)
@@ -270,9 +270,9 @@ impl Sender {
     pub(super) fn send(
         &self,
         session: &Arc<Session>,
-        request: &Request,
-        limits: &Limits,
-    ) -> Result<net::Response, Error> {
+        request: &ApiRequest,
+        limits: &RequestLimits,
+    ) -> Result<net::HttpResponse, Error> {
         if let Some(warm) = &self.options.warm {
             warm.uses(session);
         }
@@ -284,7 +284,7 @@ impl Sender {
     }
 
     /// Reports the result of a request to the gate.
-    fn tell_gate(&self, sent: &Sent, result: &Result<net::Response, Error>) {
+    fn tell_gate(&self, sent: &Sent, result: &Result<net::HttpResponse, Error>) {
         let Some(gate) = &self.options.gate else { return };
         let now = self.options.clock.mono();
         match result {
@@ -316,10 +316,10 @@ impl Sender {
     /// Counts a response or a missing one, as client-go does.
     pub(super) fn counted(
         &self,
-        request: &Request,
+        request: &ApiRequest,
         sent: &Sent,
-        result: Result<net::Response, Error>,
-    ) -> Result<net::Response, Error> {
+        result: Result<net::HttpResponse, Error>,
+    ) -> Result<net::HttpResponse, Error> {
         self.tell_gate(sent, &result);
         if let (Ok(response), Some(unauthorized)) = (&result, &self.options.unauthorized)
             && response.status == 401
@@ -353,7 +353,7 @@ impl Sender {
     }
 
     /// Records how long the server took. A watch has no such time.
-    fn measure(&self, request: &Request, sent: &Sent) {
+    fn measure(&self, request: &ApiRequest, sent: &Sent) {
         if request.path.contains("watch=true") {
             return;
         }
@@ -368,9 +368,9 @@ impl Sender {
     /// Adds the bytes since the last request, including those of watches.
     fn count_bytes(&self) {
         let metrics = &self.options.metrics;
-        let bytes = self.traffic.count(metrics, self.options.peer);
+        let (received, sent) = self.traffic.count(metrics, self.options.peer);
         let Some(daily) = &self.options.daily else { return };
-        let (received, sent) = daily.add(bytes, self.options.clock.mono());
+        let (received, sent) = daily.add(received, sent, self.options.clock.mono());
         for (direction, bytes) in [("received", received), ("sent", sent)] {
             let help = "Bytes exchanged with the garden within the last 24 hours, TLS included.";
             #[expect(clippy::cast_precision_loss, reason = "a gauge needs no more precision")]
@@ -387,8 +387,8 @@ impl Sender {
     pub(super) fn refused(
         &self,
         session: &Session,
-        request: &Request,
-        response: &mut net::Response,
+        request: &ApiRequest,
+        response: &mut net::HttpResponse,
     ) -> Error {
         let retry_after = response.header("retry-after").map(str::to_owned);
         // A truncated body does not change the status.
@@ -399,7 +399,7 @@ impl Sender {
     fn failure(
         &self,
         session: &Session,
-        request: &Request,
+        request: &ApiRequest,
         code: u16,
         retry_after: Option<&str>,
         body: &[u8],

@@ -5,19 +5,19 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::Duration;
 
 use super::client::Options;
-use super::connection::{Connection, Credentials, Trust, read_small};
+use super::connection::{AuthorizationSource, Connection, ServerTrust, read_small};
 use super::error::Error;
 use super::kubeconfig::exec::{ExecCache, ExecPlugin};
 use super::kubeconfig::{self};
-use super::request::Request;
-use super::watch::Line;
+use super::request::ApiRequest;
+use super::watch::WatchConnection;
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
 use crate::base::lock::IgnorePoison;
 use crate::base::redact::{self, Secret};
 use crate::net::{
-    self, CertificatePair, Http, Limits, Party, ProxyPolicy, Roots, Settings, SystemCas, TlsError, Traffic,
-    Url, login,
+    self, CertificatePair, ConnectionSettings, Http, ProxyPolicy, RequestLimits, SystemCas, TlsError,
+    TlsParty, Traffic, TrustedRoots, Url, login,
 };
 
 /// Idle connections that a client keeps.
@@ -33,13 +33,13 @@ pub(super) struct Session {
     /// Replaced after the client certificate of a plugin has changed, and after a hang-up.
     http: RwLock<Http>,
     login: Login,
-    lines: Mutex<Lines>,
+    lines: Mutex<WatchConnections>,
 }
 
 /// The watches of a session.
 #[derive(Debug, Default)]
-struct Lines {
-    running: Vec<Weak<Line>>,
+struct WatchConnections {
+    running: Vec<Weak<WatchConnection>>,
     /// The session was replaced and tracks no more watches.
     ended: bool,
 }
@@ -58,7 +58,7 @@ impl Session {
             exec: login.exec(),
             system_cas: options.system_cas.clone(),
         };
-        let settings = Settings {
+        let settings = ConnectionSettings {
             dialer: Arc::clone(&options.dialer),
             party: Arc::new(party),
             server_name: connection.tls_server_name.clone(),
@@ -75,13 +75,13 @@ impl Session {
     }
 
     /// The request in errors and logs: no query, no secret.
-    pub(super) fn name(&self, request: &Request) -> String {
+    pub(super) fn name(&self, request: &ApiRequest) -> String {
         format!("{} {}{}", request.method.as_str(), self.base_url, request.bare_path())
     }
 
     /// Whether the server's certificate is verified.
     pub(super) fn is_verified(&self) -> bool {
-        self.connection.trust != Trust::Insecure && self.base_url.starts_with("https:")
+        self.connection.trust != ServerTrust::Insecure && self.base_url.starts_with("https:")
     }
 
     /// The pool of the calls.
@@ -93,10 +93,10 @@ impl Session {
     /// is retried once if the credentials can be renewed.
     pub(super) fn send(
         &self,
-        line: Option<&Line>,
-        request: &Request,
-        limits: &Limits,
-    ) -> Result<net::Response, Error> {
+        line: Option<&WatchConnection>,
+        request: &ApiRequest,
+        limits: &RequestLimits,
+    ) -> Result<net::HttpResponse, Error> {
         let header = self.authorization()?;
         // Not earlier: new credentials may have replaced the pool.
         let http = || line.map_or_else(|| self.http(), |line| line.http().clone());
@@ -115,10 +115,10 @@ impl Session {
     fn attempt(
         &self,
         http: &Http,
-        request: &Request,
-        limits: &Limits,
+        request: &ApiRequest,
+        limits: &RequestLimits,
         authorization: Option<&Secret<String>>,
-    ) -> Result<net::Response, Error> {
+    ) -> Result<net::HttpResponse, Error> {
         let mut headers = vec![("Accept", request.accept)];
         if !request.content_type.is_empty() {
             headers.push(("Content-Type", &request.content_type));
@@ -127,7 +127,7 @@ impl Session {
             headers.push(("Authorization", value.expose()));
         }
         let url = format!("{}{}", self.base_url, request.path);
-        let wire = net::Request {
+        let wire = net::HttpRequest {
             gzip: request.gzip,
             method: request.method.as_str(),
             url: &url,
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Registers a watch so that it ends with the session; ends it at once if the session has ended already.
-    pub(super) fn track(&self, line: &Arc<Line>) {
+    pub(super) fn track(&self, line: &Arc<WatchConnection>) {
         let mut lines = self.lines.lock().ignore_poison();
         if lines.ended {
             drop(lines);
@@ -175,7 +175,7 @@ impl Session {
         self.http().shutdown();
     }
 
-    fn take_lines(&self) -> Vec<Arc<Line>> {
+    fn take_lines(&self) -> Vec<Arc<WatchConnection>> {
         let mut lines = self.lines.lock().ignore_poison();
         lines.ended = true;
         std::mem::take(&mut lines.running).iter().filter_map(Weak::upgrade).collect()
@@ -188,7 +188,7 @@ fn server_url(connection: &Connection) -> Result<Url, Error> {
     let parsed = if server.contains("://") {
         Url::parse(server)
     } else {
-        let tls = connection.trust != Trust::System || connection.identity.certificate.is_some();
+        let tls = connection.trust != ServerTrust::System || connection.identity.certificate.is_some();
         Url::parse(&format!("{}://{server}", if tls { "https" } else { "http" }))
     };
     let url =
@@ -207,15 +207,15 @@ struct KubeParty {
     system_cas: SystemCas,
 }
 
-impl Party for KubeParty {
-    fn roots(&self) -> Result<Roots, TlsError> {
+impl TlsParty for KubeParty {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
         match &self.connection.trust {
-            Trust::System => Ok(Roots::System(self.system_cas.clone())),
-            Trust::Insecure => Ok(Roots::Insecure),
-            Trust::Bundle(material) => {
+            ServerTrust::System => Ok(TrustedRoots::System(self.system_cas.clone())),
+            ServerTrust::Insecure => Ok(TrustedRoots::Insecure),
+            ServerTrust::Bundle(material) => {
                 let pem =
                     material.load().map_err(|error| TlsError::Material(format!("CA bundle: {error}")))?;
-                Ok(Roots::Pem(pem))
+                Ok(TrustedRoots::Pem(pem))
             }
         }
     }
@@ -225,7 +225,7 @@ impl Party for KubeParty {
             return Ok(Some(pair));
         }
         let Some(certificate) = &self.connection.identity.certificate else { return Ok(None) };
-        let load = |what: &str, material: &super::Material| {
+        let load = |what: &str, material: &super::InlineOrFile| {
             material.load().map_err(|error| TlsError::Material(format!("{what}: {error}")))
         };
         Ok(Some(CertificatePair {
@@ -246,13 +246,15 @@ enum Login {
 impl Login {
     fn new(connection: &Connection, clock: &Clock) -> Self {
         match &connection.identity.credentials {
-            Credentials::None => Self::Fixed(None),
-            Credentials::Token(token) => Self::Fixed(Some(login::bearer(token.expose()))),
-            Credentials::TokenFile(path) => {
+            AuthorizationSource::None => Self::Fixed(None),
+            AuthorizationSource::Token(token) => Self::Fixed(Some(login::bearer(token.expose()))),
+            AuthorizationSource::TokenFile(path) => {
                 Self::File { path: path.clone(), clock: clock.clone(), cached: Mutex::new(None) }
             }
-            Credentials::Basic { username, password } => Self::Fixed(Some(login::basic(username, password))),
-            Credentials::Exec(plugin) => Self::Exec(Arc::new(exec_cache(plugin, connection, clock))),
+            AuthorizationSource::Basic { username, password } => {
+                Self::Fixed(Some(login::basic(username, password)))
+            }
+            AuthorizationSource::Exec(plugin) => Self::Exec(Arc::new(exec_cache(plugin, connection, clock))),
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) enum Broken<E> {
 
 /// The position in the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum ListPosition {
     /// Outside of the objects.
     Rest,
     /// Where an object begins, or where the list may end.
@@ -47,7 +47,7 @@ enum Place {
 #[derive(Debug)]
 pub(super) struct Splitter {
     object_bytes_max: usize,
-    place: Place,
+    place: ListPosition,
     depth: usize,
     in_text: bool,
     escaped: bool,
@@ -66,7 +66,7 @@ impl Splitter {
     pub(super) const fn new(object_bytes_max: usize) -> Self {
         Self {
             object_bytes_max,
-            place: Place::Rest,
+            place: ListPosition::Rest,
             depth: 0,
             in_text: false,
             escaped: false,
@@ -82,12 +82,14 @@ impl Splitter {
     pub(super) fn feed<S: Sink>(&mut self, mut bytes: &[u8], sink: &mut S) -> Result<(), Broken<S::Error>> {
         while let Some(byte) = bytes.first() {
             bytes = match self.place {
-                Place::Rest => {
+                ListPosition::Rest => {
                     self.take_rest(*byte).map_err(Broken::Text)?;
                     &bytes[1..]
                 }
-                Place::Within | Place::Beyond => self.take_object(bytes, sink).map_err(Broken::Sink)?,
-                Place::First | Place::Next | Place::After => {
+                ListPosition::Within | ListPosition::Beyond => {
+                    self.take_object(bytes, sink).map_err(Broken::Sink)?
+                }
+                ListPosition::First | ListPosition::Next | ListPosition::After => {
                     if self.take_between(*byte).map_err(Broken::Text)? { bytes } else { &bytes[1..] }
                 }
             };
@@ -97,7 +99,7 @@ impl Splitter {
 
     /// The end of the text: a map with an empty list of items. Errors: something is missing.
     pub(super) fn finish(self) -> Result<Vec<u8>, &'static str> {
-        if self.place != Place::Rest || self.depth != 0 || self.rest.is_empty() {
+        if self.place != ListPosition::Rest || self.depth != 0 || self.rest.is_empty() {
             return Err("it ends too early");
         }
         Ok(self.rest)
@@ -138,7 +140,7 @@ impl Splitter {
                 self.at_items = &self.rest[begin..end] == b"\"items\"";
             }
             b'[' if is_outermost && self.at_items && self.rest.ends_with(b"\"items\":[") => {
-                (self.place, self.at_items) = (Place::First, false);
+                (self.place, self.at_items) = (ListPosition::First, false);
             }
             b'[' | b'{' => self.depth += 1,
             b']' | b'}' => {
@@ -162,18 +164,18 @@ impl Splitter {
     fn take_between(&mut self, byte: u8) -> Result<bool, &'static str> {
         self.place = match (self.place, byte) {
             (_, b' ' | b'\n' | b'\r' | b'\t') => return Ok(false),
-            (Place::First | Place::Next, b'{') => {
+            (ListPosition::First | ListPosition::Next, b'{') => {
                 // Its depth counts from here.
                 self.depth = 0;
-                self.place = Place::Within;
+                self.place = ListPosition::Within;
                 return Ok(true);
             }
-            (Place::First | Place::After, b']') => {
+            (ListPosition::First | ListPosition::After, b']') => {
                 self.rest.push(byte);
                 self.depth = 1;
-                Place::Rest
+                ListPosition::Rest
             }
-            (Place::After, b',') => Place::Next,
+            (ListPosition::After, b',') => ListPosition::Next,
             _ => return Err("its items are not a list of objects"),
         };
         Ok(false)
@@ -183,14 +185,14 @@ impl Splitter {
     fn take_object<'a, S: Sink>(&mut self, bytes: &'a [u8], sink: &mut S) -> Result<&'a [u8], S::Error> {
         let end = self.find_end(bytes);
         let (own, others) = bytes.split_at(end.unwrap_or(bytes.len()));
-        if self.place == Place::Within {
+        if self.place == ListPosition::Within {
             let before = self.object.len();
             let room = self.object_bytes_max.saturating_sub(before);
             let is_long = |len: usize| len > limits::SHORT_TEXT_BYTES_MAX;
             if own.len() > room {
                 self.object.extend_from_slice(&own[..room]);
                 self.head = whole_part(&std::mem::take(&mut self.object));
-                self.place = Place::Beyond;
+                self.place = ListPosition::Beyond;
             } else {
                 if is_long(before + own.len()) && !is_long(before) {
                     sink.lengthens()?;
@@ -199,7 +201,7 @@ impl Splitter {
             }
         }
         if end.is_some() {
-            let is_whole = std::mem::replace(&mut self.place, Place::After) == Place::Within;
+            let is_whole = std::mem::replace(&mut self.place, ListPosition::After) == ListPosition::Within;
             if is_whole {
                 sink.object(&self.object)?;
             } else {
@@ -277,9 +279,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen(Vec<String>);
+    struct SeenItems(Vec<String>);
 
-    impl Sink for Seen {
+    impl Sink for SeenItems {
         type Error = Infallible;
 
         fn lengthens(&mut self) -> Result<(), Infallible> {
@@ -304,7 +306,7 @@ mod tests {
         pieces: impl Iterator<Item = &'a [u8]>,
         max: usize,
     ) -> (Vec<String>, Result<String, String>) {
-        let (mut splitter, mut seen) = (Splitter::new(max), Seen::default());
+        let (mut splitter, mut seen) = (Splitter::new(max), SeenItems::default());
         for piece in pieces {
             if let Err(Broken::Text(why)) = splitter.feed(piece, &mut seen) {
                 return (seen.0, Err(why.to_owned()));

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::error::{Error, Failure, StatusDetails};
-use super::request::{ListMeta, Request};
+use super::error::{Error, StatusDetails, StatusFailure};
+use super::request::{ApiRequest, ListMeta};
 use crate::api::meta::or_default;
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
@@ -19,7 +19,7 @@ const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Status {
+struct StatusBody {
     #[serde(deserialize_with = "or_default")]
     kind: String,
     #[serde(deserialize_with = "or_default")]
@@ -41,10 +41,10 @@ pub(super) fn failure(
     retry_after: Option<&str>,
     body: &[u8],
     now: Timestamp,
-) -> Failure {
-    let mut failure = match view::parse::<Status>(body) {
+) -> StatusFailure {
+    let mut failure = match view::parse::<StatusBody>(body) {
         Ok(status) if status.kind == "Status" => from_status(status),
-        _ => Failure { message: excerpt(body), ..Failure::default() },
+        _ => StatusFailure { message: excerpt(body), ..StatusFailure::default() },
     };
     request.clone_into(&mut failure.request);
     // The status line counts, because a proxy may answer in place of the server.
@@ -55,16 +55,20 @@ pub(super) fn failure(
 }
 
 /// The failure in an `ERROR` event of a watch.
-pub(super) fn event_failure(object: Value) -> Failure {
-    match view::read::<Status>(object) {
+pub(super) fn event_failure(object: Value) -> StatusFailure {
+    match view::read::<StatusBody>(object) {
         Ok(status) if status.kind == "Status" => from_status(status),
-        _ => Failure { code: 500, message: "an ERROR event without Status".to_owned(), ..Failure::default() },
+        _ => StatusFailure {
+            code: 500,
+            message: "an ERROR event without Status".to_owned(),
+            ..StatusFailure::default()
+        },
     }
 }
 
-fn from_status(status: Status) -> Failure {
+fn from_status(status: StatusBody) -> StatusFailure {
     let seconds = status.details.retry_after_seconds;
-    Failure {
+    StatusFailure {
         request: String::new(),
         code: if status.code == 0 { 500 } else { status.code },
         reason: status.reason,
@@ -119,7 +123,7 @@ pub(super) fn parse_http_date(text: &str) -> Option<Timestamp> {
 }
 
 /// A response that is not JSON did not come from the API server.
-pub(super) fn undecodable(request: &Request, body: &[u8], source: serde_json::Error) -> Error {
+pub(super) fn undecodable(request: &ApiRequest, body: &[u8], source: serde_json::Error) -> Error {
     if source.is_data() {
         return Error::Decode { what: request.bare_path().to_owned(), source };
     }
@@ -130,33 +134,33 @@ pub(super) fn undecodable(request: &Request, body: &[u8], source: serde_json::Er
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Verdict;
+    use crate::kube::error::ErrorVerdict;
 
-    fn made(code: u16, body: &str) -> Failure {
+    fn made(code: u16, body: &str) -> StatusFailure {
         failure("GET https://x/api", code, None, body.as_bytes(), Timestamp::default())
     }
 
     #[test]
     fn verdicts_follow_code_and_reason() {
         let table = [
-            (404, "NotFound", Verdict::NotFound),
-            (409, "AlreadyExists", Verdict::AlreadyExists),
-            (409, "Conflict", Verdict::Conflict),
-            (410, "Expired", Verdict::Gone),
-            (401, "Unauthorized", Verdict::Denied),
-            (403, "Forbidden", Verdict::Denied),
-            (400, "BadRequest", Verdict::Invalid),
-            (405, "MethodNotAllowed", Verdict::Invalid),
-            (413, "", Verdict::Invalid),
-            (415, "UnsupportedMediaType", Verdict::Invalid),
-            (422, "Invalid", Verdict::Invalid),
-            (408, "", Verdict::Unreachable),
-            (429, "TooManyRequests", Verdict::Throttled(None)),
-            (500, "InternalError", Verdict::Unreachable),
-            (502, "", Verdict::Unreachable),
-            (503, "ServiceUnavailable", Verdict::Unreachable),
-            (504, "Timeout", Verdict::Unreachable),
-            (302, "", Verdict::Unreachable),
+            (404, "NotFound", ErrorVerdict::NotFound),
+            (409, "AlreadyExists", ErrorVerdict::AlreadyExists),
+            (409, "Conflict", ErrorVerdict::Conflict),
+            (410, "Expired", ErrorVerdict::Gone),
+            (401, "Unauthorized", ErrorVerdict::Denied),
+            (403, "Forbidden", ErrorVerdict::Denied),
+            (400, "BadRequest", ErrorVerdict::Invalid),
+            (405, "MethodNotAllowed", ErrorVerdict::Invalid),
+            (413, "", ErrorVerdict::Invalid),
+            (415, "UnsupportedMediaType", ErrorVerdict::Invalid),
+            (422, "Invalid", ErrorVerdict::Invalid),
+            (408, "", ErrorVerdict::Unreachable),
+            (429, "TooManyRequests", ErrorVerdict::Throttled(None)),
+            (500, "InternalError", ErrorVerdict::Unreachable),
+            (502, "", ErrorVerdict::Unreachable),
+            (503, "ServiceUnavailable", ErrorVerdict::Unreachable),
+            (504, "Timeout", ErrorVerdict::Unreachable),
+            (302, "", ErrorVerdict::Unreachable),
         ];
         for (code, reason, verdict) in table {
             let body = format!(r#"{{"kind":"Status","reason":"{reason}","code":{code}}}"#);
@@ -211,8 +215,8 @@ mod tests {
             assert_eq!(parse_retry_after(text, now), seconds.map(Duration::from_secs), "{text:?}");
         }
         let throttled = failure("", 429, Some("7"), b"", now);
-        assert_eq!(throttled.verdict(), Verdict::Throttled(Some(Duration::from_secs(7))));
+        assert_eq!(throttled.verdict(), ErrorVerdict::Throttled(Some(Duration::from_secs(7))));
         let unavailable = failure("", 503, Some("1"), b"", now);
-        assert_eq!(unavailable.verdict(), Verdict::Throttled(Some(Duration::from_secs(1))));
+        assert_eq!(unavailable.verdict(), ErrorVerdict::Throttled(Some(Duration::from_secs(1))));
     }
 }

@@ -12,8 +12,8 @@ use serde::de::{
 };
 use serde_json::{Map, Value};
 
-use super::bounds::{Held, Marks};
-use super::request::Undecodable;
+use super::bounds::{HeldPermit, Marks};
+use super::request::UndecodableObject;
 use crate::api::meta::{Key, text};
 use crate::base::cut::cut;
 use crate::format::view;
@@ -29,7 +29,8 @@ const TOO_LONG: &str = "the object is too long";
 pub(crate) fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<Value> {
     let left = Cell::new(nodes_max);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Node { left: &left, cut: None, place: Place::Object }.deserialize(&mut deserializer)?;
+    let value =
+        ValueContext { left: &left, cut: None, place: ObjectPart::Object }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
@@ -39,7 +40,7 @@ pub(crate) fn read_within(text: &[u8], nodes_max: usize) -> serde_json::Result<V
 pub(crate) fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<Value> {
     let left = Cell::new(usize::MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let node = Node { left: &left, cut: None, place: Place::Object };
+    let node = ValueContext { left: &left, cut: None, place: ObjectPart::Object };
     let value = Parts { paths: paths.to_vec(), node }.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
@@ -48,7 +49,7 @@ pub(crate) fn read_parts(text: &[u8], paths: &[&[&str]]) -> serde_json::Result<V
 /// The values at some paths.
 struct Parts<'a> {
     paths: Vec<&'a [&'a str]>,
-    node: Node<'a>,
+    node: ValueContext<'a>,
 }
 
 impl<'de> DeserializeSeed<'de> for Parts<'_> {
@@ -73,7 +74,7 @@ impl<'de> Visitor<'de> for Parts<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let node = Node { place: self.node.place.of(&key), ..self.node };
+            let node = ValueContext { place: self.node.place.of(&key), ..self.node };
             let mut paths = self.paths.clone();
             paths.retain(|path| path.first() == Some(&key.as_str()));
             paths.iter_mut().for_each(|path| *path = &path[1..]);
@@ -97,15 +98,15 @@ pub(super) fn short(error: serde_json::Error) -> serde_json::Error {
 
 /// An object of a list or a watch, of at most [`limits::STREAMED_NODES_MAX`] values.
 #[derive(Debug)]
-pub(crate) struct Streamed {
+pub(crate) struct StreamedObject {
     object: Value,
     /// Why it has not all its values.
     cut: Option<&'static str>,
     /// The permit for its values.
-    held: Option<Held>,
+    held: Option<HeldPermit>,
 }
 
-impl Streamed {
+impl StreamedObject {
     /// An object whose text is too long: what is known of it, if anything.
     pub(super) fn too_long(head: &[u8]) -> Self {
         let head = serde_json::from_slice::<Self>(head).ok();
@@ -118,12 +119,12 @@ impl Streamed {
     }
 
     /// The same object with the permit for its values.
-    pub(super) fn with_permit(self, held: Option<Held>) -> Self {
+    pub(super) fn with_permit(self, held: Option<HeldPermit>) -> Self {
         Self { held, ..self }
     }
 
     /// Takes the permit, to hold it longer than the object.
-    pub(super) const fn take_permit(&mut self) -> Option<Held> {
+    pub(super) const fn take_permit(&mut self) -> Option<HeldPermit> {
         self.held.take()
     }
 
@@ -165,18 +166,18 @@ impl Streamed {
 
     /// The object, decoded as the caller's type. Errors: if it has another shape, or is too long, or has
     /// more values than allowed.
-    pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<T, Undecodable> {
+    pub(crate) fn decode<T: DeserializeOwned>(self) -> Result<T, UndecodableObject> {
         if let Some(why) = self.cut {
             return Err(self.refused(why));
         }
         let key = self.key();
-        view::read(self.object).map_err(|why| Undecodable { key, head: Value::Null, why: short(why) })
+        view::read(self.object).map_err(|why| UndecodableObject { key, head: Value::Null, why: short(why) })
     }
 
     /// Marks the object as undecodable.
-    pub(super) fn refused(self, why: &str) -> Undecodable {
+    pub(super) fn refused(self, why: &str) -> UndecodableObject {
         let (key, why) = (self.key(), serde::de::Error::custom(why));
-        Undecodable { key, head: if self.cut.is_some() { self.object } else { Value::Null }, why }
+        UndecodableObject { key, head: if self.cut.is_some() { self.object } else { Value::Null }, why }
     }
 
     /// The object without skipped parts.
@@ -191,17 +192,18 @@ impl Streamed {
     }
 }
 
-impl<'de> Deserialize<'de> for Streamed {
+impl<'de> Deserialize<'de> for StreamedObject {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let (left, cut) = (Cell::new(limits::STREAMED_NODES_MAX), Cut::default());
-        let object = Node { left: &left, cut: Some(&cut), place: Place::Object }.deserialize(from)?;
+        let object =
+            ValueContext { left: &left, cut: Some(&cut), place: ObjectPart::Object }.deserialize(from)?;
         Ok(Self { object, cut: cut.is_cut.get().then_some(TOO_MANY), held: None })
     }
 }
 
 /// The position of a value, as far as it matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ObjectPart {
     Object,
     Metadata,
     Spec,
@@ -209,7 +211,7 @@ enum Place {
     Elsewhere,
 }
 
-impl Place {
+impl ObjectPart {
     fn of(self, key: &str) -> Self {
         match (self, key) {
             (Self::Object, "metadata") => Self::Metadata,
@@ -235,7 +237,7 @@ impl Place {
 }
 
 /// A value that is read even beyond the limit.
-struct Vital<'a>(Node<'a>);
+struct Vital<'a>(ValueContext<'a>);
 
 impl<'de> DeserializeSeed<'de> for Vital<'_> {
     type Value = Value;
@@ -255,14 +257,14 @@ struct Cut {
 }
 
 #[derive(Clone, Copy)]
-struct Node<'a> {
+struct ValueContext<'a> {
     left: &'a Cell<usize>,
     /// `None` if too many values are an error.
     cut: Option<&'a Cut>,
-    place: Place,
+    place: ObjectPart,
 }
 
-impl Node<'_> {
+impl ValueContext<'_> {
     /// Whether another value is within the limit.
     fn count<E: serde::de::Error>(self) -> Result<bool, E> {
         if let Some(left) = self.left.get().checked_sub(1) {
@@ -281,8 +283,8 @@ impl Node<'_> {
     /// Unused parts: managed fields, and, in a list or a watch, the longest part of a ManagedResource.
     fn passes_over(self, key: &str) -> bool {
         match self.place {
-            Place::Metadata => key == "managedFields",
-            Place::Status => key == "resources" && self.cut.is_some_and(|cut| !cut.is_other.get()),
+            ObjectPart::Metadata => key == "managedFields",
+            ObjectPart::Status => key == "resources" && self.cut.is_some_and(|cut| !cut.is_other.get()),
             _ => false,
         }
     }
@@ -290,7 +292,9 @@ impl Node<'_> {
     /// In a list or a watch, a ManagedResource has few values without that part. The kind comes
     /// before all other fields.
     fn heed_kind(self, key: &str, value: &Value) {
-        let Some(cut) = self.cut.filter(|_| self.place == Place::Object && key == "kind") else { return };
+        let Some(cut) = self.cut.filter(|_| self.place == ObjectPart::Object && key == "kind") else {
+            return;
+        };
         if value == "ManagedResource" {
             self.left.set(self.left.get().min(limits::MANAGED_RESOURCE_STREAMED_NODES_MAX));
         } else {
@@ -299,7 +303,7 @@ impl Node<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Node<'_> {
+impl<'de> DeserializeSeed<'de> for ValueContext<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
@@ -311,7 +315,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_> {
+impl<'de> Visitor<'de> for ValueContext<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -348,7 +352,9 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items.next_element_seed(Node { place: Place::Elsewhere, ..self })? {
+        while let Some(item) =
+            items.next_element_seed(ValueContext { place: ObjectPart::Elsewhere, ..self })?
+        {
             if !self.is_cut() {
                 list.push(item);
             }
@@ -363,7 +369,7 @@ impl<'de> Visitor<'de> for Node<'_> {
                 entries.next_value::<IgnoredAny>()?;
                 continue;
             }
-            let node = Node { place: self.place.of(&key), ..self };
+            let node = ValueContext { place: self.place.of(&key), ..self };
             if self.count::<A::Error>()? {
                 let value = entries.next_value_seed(node)?;
                 self.heed_kind(&key, &value);
@@ -426,7 +432,7 @@ mod tests {
         let text = format!(
             r#"[{{"metadata":{{"name":"small"}}}},{{"metadata":{{"name":"large"}},"spec":[{many}],"status":{{}}}},{{"kind":"Last"}}]"#
         );
-        let all: Vec<Streamed> = serde_json::from_str(&text).unwrap();
+        let all: Vec<StreamedObject> = serde_json::from_str(&text).unwrap();
         let names: Vec<_> = all.iter().map(|object| object.object["metadata"]["name"].clone()).collect();
         assert_eq!(names, [json!("small"), json!("large"), Value::Null]);
         let whole: Vec<_> = all.into_iter().map(|object| object.whole().map_err(|e| e.to_string())).collect();
@@ -443,7 +449,7 @@ mod tests {
             "spec":{{"class":"seed","other":[1,2]}},"status":{{}}}}"#,
             many.join(",")
         );
-        let object: Streamed = serde_json::from_str(&text).unwrap();
+        let object: StreamedObject = serde_json::from_str(&text).unwrap();
         let head = object.refused("x").head;
         assert_eq!((&head["metadata"]["name"], &head["metadata"]["namespace"]), (&json!("n"), &json!("s")));
         assert_eq!((&head["metadata"]["generation"], &head["spec"]), (&json!(3), &json!({"class": "seed"})));
@@ -459,7 +465,7 @@ mod tests {
                 r#"{{"kind":"{kind}","metadata":{{"name":"n"}},"spec":{{"secretRefs":[{references}]}},
                 "status":{{"observedGeneration":1,"resources":[{resources}]}}}}"#
             );
-            serde_json::from_str::<Streamed>(&text).unwrap().whole().ok()
+            serde_json::from_str::<StreamedObject>(&text).unwrap().whole().ok()
         };
         let read = whole("ManagedResource", 500, 2_000).unwrap();
         assert_eq!(read["status"], json!({"observedGeneration": 1}));

@@ -10,13 +10,13 @@ use crate::base::lock::IgnorePoison;
 
 /// Shared by the clients of many servers. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Warm {
+pub struct WarmConnections {
     max: usize,
     /// The most recently used session is last.
     recent: Arc<Mutex<VecDeque<Weak<Session>>>>,
 }
 
-impl Warm {
+impl WarmConnections {
     /// At most this many servers keep idle connections.
     pub fn up_to(max: usize) -> Self {
         Self { max, recent: Arc::default() }

@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::bounds::{Busy, Claims, Held};
-use super::error::{Error, Failure};
+use super::bounds::{Busy, Claims, HeldPermit};
+use super::error::{Error, StatusFailure};
 use super::pages::count_skipped;
-use super::request::Undecodable;
+use super::request::UndecodableObject;
 use super::split::whole_part;
 use super::status;
-use super::value::Streamed;
+use super::value::StreamedObject;
 use crate::api::meta::{Metadata, ObjectMeta};
 use crate::base::metrics::Metrics;
 use crate::base::thread;
@@ -34,7 +34,7 @@ pub enum WatchEvent<T> {
     /// A new resourceVersion without a change.
     Bookmark(String),
     /// An object that exists but cannot be decoded. The watch continues.
-    Undecodable(Undecodable),
+    Undecodable(UndecodableObject),
 }
 
 /// A running watch whose objects are decoded as `T`.
@@ -52,7 +52,7 @@ impl<T: DeserializeOwned> Watch<T> {
     /// As [`Events::next`].
     #[allow(clippy::should_implement_trait)] // it blocks and its errors end it: not a collection
     pub fn next(&mut self) -> Option<Result<WatchEvent<T>, Error>> {
-        let decoded = |object: Streamed, event: fn(T) -> WatchEvent<T>| {
+        let decoded = |object: StreamedObject, event: fn(T) -> WatchEvent<T>| {
             object.decode().map_or_else(WatchEvent::Undecodable, event)
         };
         let event = match self.events.next()? {
@@ -81,7 +81,7 @@ pub(super) struct LongEvents {
 
 /// A running watch. The server ends it after its timeout; begin the next one at the last resourceVersion seen.
 pub(crate) struct Events {
-    line: Arc<Line>,
+    line: Arc<WatchConnection>,
     request: String,
     lines: Lines,
     long: LongEvents,
@@ -95,14 +95,14 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    pub(super) fn new(line: Arc<Line>, request: String, body: Body, long: LongEvents) -> Self {
+    pub(super) fn new(line: Arc<WatchConnection>, request: String, body: Body, long: LongEvents) -> Self {
         let lines = Lines::new(body, long.claims.clone());
         Self { line, request, lines, long, done: false }
     }
 
     /// Waits for the next event. `None` when the watch has ended regularly: the server ended it, or the client got
     /// another connection. After an error, there are no more events.
-    pub(crate) fn next(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
+    pub(crate) fn next(&mut self) -> Option<Result<WatchEvent<StreamedObject>, Error>> {
         if self.done {
             return None;
         }
@@ -120,13 +120,13 @@ impl Events {
         WatchHandle(Arc::clone(&self.line))
     }
 
-    fn step(&mut self) -> Option<Result<WatchEvent<Streamed>, Error>> {
+    fn step(&mut self) -> Option<Result<WatchEvent<StreamedObject>, Error>> {
         let decoded = match self.lines.next() {
-            Ok(Some(Text::Whole(bytes))) => match self.long.claims.values(bytes) {
+            Ok(Some(WatchLine::Whole(bytes))) => match self.long.claims.values(bytes) {
                 Ok(held) => decode(bytes, held),
                 Err(Busy) => return self.broken(Broken::Busy),
             },
-            Ok(Some(Text::TooLong(head))) => {
+            Ok(Some(WatchLine::TooLong(head))) => {
                 count_skipped(&self.long.metrics, self.long.peer);
                 let head = head.unwrap_or_default();
                 match self.long.claims.values(&head) {
@@ -152,7 +152,7 @@ impl Events {
 
 /// Ends a watch from another thread, even while it waits for an event.
 #[derive(Clone, Debug)]
-pub struct WatchHandle(Arc<Line>);
+pub struct WatchHandle(Arc<WatchConnection>);
 
 impl WatchHandle {
     /// Ends the watch: its blocked `next` returns [`Error::Stopped`].
@@ -167,12 +167,12 @@ const ENDED: u8 = 2;
 
 /// The connection of one watch, and whether our side ended it.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct WatchConnection {
     http: Http,
     state: AtomicU8,
 }
 
-impl Line {
+impl WatchConnection {
     pub(super) fn new(http: Http) -> Arc<Self> {
         Arc::new(Self { http, state: AtomicU8::new(RUNNING) })
     }
@@ -206,16 +206,16 @@ impl Line {
 struct RawEvent {
     #[serde(rename = "type")]
     kind: String,
-    object: Streamed,
+    object: StreamedObject,
 }
 
-enum Problem {
+enum WatchProblem {
     /// An `ERROR` event.
-    Failure(Box<Failure>),
+    Failure(Box<StatusFailure>),
     Text(String),
 }
 
-impl Problem {
+impl WatchProblem {
     fn into_error(self, request: &str) -> Error {
         match self {
             Self::Failure(mut failure) => {
@@ -227,30 +227,32 @@ impl Problem {
     }
 }
 
-fn decode(bytes: &[u8], held: Option<Held>) -> Result<WatchEvent<Streamed>, Problem> {
+fn decode(bytes: &[u8], held: Option<HeldPermit>) -> Result<WatchEvent<StreamedObject>, WatchProblem> {
     let RawEvent { kind, object } = serde_json::from_slice(bytes)
-        .map_err(|_| Problem::Text(format!("not an event: {}", status::excerpt(bytes))))?;
+        .map_err(|_| WatchProblem::Text(format!("not an event: {}", status::excerpt(bytes))))?;
     sort(&kind, object.with_permit(held))
 }
 
 /// An event whose text is too long. If its start does not say which object it is about, only a new list
 /// can tell what exists.
-fn decode_head(head: &[u8], held: Option<Held>) -> Result<WatchEvent<Streamed>, Problem> {
+fn decode_head(head: &[u8], held: Option<HeldPermit>) -> Result<WatchEvent<StreamedObject>, WatchProblem> {
     let known = serde_json::from_slice::<RawEvent>(head).ok();
     match known.filter(|event| event.object.has_name()) {
         Some(RawEvent { kind, object }) => sort(&kind, object.cut_short().with_permit(held)),
-        None => Err(Problem::Failure(Box::new(Failure {
+        None => Err(WatchProblem::Failure(Box::new(StatusFailure {
             code: 410,
             reason: "Expired".to_owned(),
             message: "an event is too long, and does not begin with the name of its object".to_owned(),
-            ..Failure::default()
+            ..StatusFailure::default()
         }))),
     }
 }
 
-fn sort(kind: &str, object: Streamed) -> Result<WatchEvent<Streamed>, Problem> {
+fn sort(kind: &str, object: StreamedObject) -> Result<WatchEvent<StreamedObject>, WatchProblem> {
     if kind == "ERROR" {
-        return Err(Problem::Failure(Box::new(status::event_failure(object.whole().unwrap_or_default()))));
+        return Err(WatchProblem::Failure(Box::new(status::event_failure(
+            object.whole().unwrap_or_default(),
+        ))));
     }
     if kind == "BOOKMARK" {
         return Ok(WatchEvent::Bookmark(object.version().to_owned()));
@@ -276,7 +278,7 @@ enum Broken {
 const KEPT_BUFFER_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 4 << 10;
 
-enum Text<'a> {
+enum WatchLine<'a> {
     Whole(&'a [u8]),
     /// It was skipped. What is known of it, as JSON with the same shape.
     TooLong(Option<Vec<u8>>),
@@ -294,7 +296,7 @@ struct Lines {
     /// The line is too long: its end is searched, and the buffer has only the last part of it.
     skipped: Option<Option<Vec<u8>>>,
     /// The permit for a long line.
-    held: Option<Held>,
+    held: Option<HeldPermit>,
 }
 
 impl Lines {
@@ -303,7 +305,7 @@ impl Lines {
     }
 
     /// The next line that is not blank, or `None` at the end.
-    fn next(&mut self) -> Result<Option<Text<'_>>, Broken> {
+    fn next(&mut self) -> Result<Option<WatchLine<'_>>, Broken> {
         self.held = None;
         loop {
             self.discard_used();
@@ -311,10 +313,10 @@ impl Lines {
                 self.used = end + 1;
                 self.searched = self.used;
                 if let Some(head) = self.skipped.take() {
-                    return Ok(Some(Text::TooLong(head)));
+                    return Ok(Some(WatchLine::TooLong(head)));
                 }
                 if !self.buffer[..end].trim_ascii().is_empty() {
-                    return Ok(Some(Text::Whole(&self.buffer[..end])));
+                    return Ok(Some(WatchLine::Whole(&self.buffer[..end])));
                 }
                 self.discard_used();
             }

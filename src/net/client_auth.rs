@@ -94,7 +94,7 @@ mod tests {
     use crate::base::clock::Clock;
     use crate::net::testing::Ca;
     use crate::net::tls;
-    use crate::net::trust::{CertificateClock, Party, Roots};
+    use crate::net::trust::{CertificateClock, TlsParty, TrustedRoots};
 
     /// openssl made these: certificate and key in one file.
     const V1: &str = include_str!("testdata/v1-client.pem");
@@ -201,9 +201,9 @@ mod tests {
     #[derive(Debug)]
     struct Ours;
 
-    impl Party for Ours {
-        fn roots(&self) -> Result<Roots, TlsError> {
-            Ok(Roots::Insecure)
+    impl TlsParty for Ours {
+        fn roots(&self) -> Result<TrustedRoots, TlsError> {
+            Ok(TrustedRoots::Insecure)
         }
 
         fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {

@@ -40,14 +40,14 @@ pub trait Dial: Send + Sync + fmt::Debug {
 }
 
 /// Called before each attempt to connect; an error cancels the attempt.
-pub(crate) type Opening<'a> = &'a mut dyn FnMut(&Arc<Attempt>) -> io::Result<()>;
+pub(crate) type Opening<'a> = &'a mut dyn FnMut(&Arc<DialAttempt>) -> io::Result<()>;
 
 /// The addresses of a name.
 type Addresses = io::Result<Vec<SocketAddr>>;
 
 /// An attempt to connect. The system waits for an unresponsive peer or resolver for as long as it may.
 #[derive(Debug)]
-pub enum Attempt {
+pub enum DialAttempt {
     /// A name lookup.
     #[doc(hidden)]
     Lookup(mpsc::Sender<Addresses>),
@@ -56,7 +56,7 @@ pub enum Attempt {
     Connect(Socket, SocketAddr),
 }
 
-impl Attempt {
+impl DialAttempt {
     /// The address, if this is a connection.
     pub(crate) const fn address(&self) -> Option<IpAddr> {
         match self {
@@ -116,7 +116,7 @@ impl Dial for SystemDialer {
 fn connect(address: &SocketAddr, timeout: Duration, opening: Opening<'_>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(*address), Type::STREAM, None)?;
     // Another handle of the same socket, which is closed after the attempt.
-    let attempt = Arc::new(Attempt::Connect(socket.try_clone()?, *address));
+    let attempt = Arc::new(DialAttempt::Connect(socket.try_clone()?, *address));
     opening(&attempt)?;
     socket.connect_timeout(&(*address).into(), timeout)?;
     Ok(socket.into())
@@ -142,7 +142,7 @@ fn within(
     lookup: impl FnOnce() -> Addresses + Send + 'static,
 ) -> Addresses {
     let (sender, receiver) = mpsc::channel();
-    let attempt = Arc::new(Attempt::Lookup(sender.clone()));
+    let attempt = Arc::new(DialAttempt::Lookup(sender.clone()));
     opening(&attempt)?;
     if running.fetch_add(1, Ordering::SeqCst) >= limits::LOOKUPS_MAX {
         running.fetch_sub(1, Ordering::SeqCst);

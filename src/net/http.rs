@@ -13,13 +13,13 @@ use ureq::http;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, ShutdownHandle};
 
-use super::dial::{Attempt, Dial};
+use super::dial::{Dial, DialAttempt};
 use super::error::{CONNECT, Error, HANDSHAKE, TlsError};
 use super::proxy::ProxyPolicy;
 use super::reach::Reach;
 use super::tls;
 use super::traffic::Traffic;
-use super::trust::{Anonymous, CertificateClock, Party, SystemCas};
+use super::trust::{AnonymousParty, CertificateClock, SystemCas, TlsParty};
 use super::tunnel;
 use super::url::Url;
 use super::wire::{Channel, Conduit, Timer};
@@ -34,11 +34,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The settings of connections.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ConnectionSettings {
     /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// Trust and identity.
-    pub party: Arc<dyn Party>,
+    pub party: Arc<dyn TlsParty>,
     /// The name that the peer's certificate must have instead of the URL's host.
     pub server_name: Option<String>,
     /// The proxy policy.
@@ -59,7 +59,7 @@ pub struct Settings {
 
 /// Time limits of one request. They are measured in real time.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Name resolution, TCP, proxy and TLS together.
     pub connect: Duration,
     /// Everything, including the body.
@@ -72,7 +72,7 @@ pub struct Limits {
 
 /// A request.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct HttpRequest<'a> {
     /// Method in capitals.
     pub method: &'a str,
     /// Absolute URL.
@@ -86,14 +86,14 @@ pub struct Request<'a> {
     pub gzip: bool,
 }
 
-impl<'a> Request<'a> {
+impl<'a> HttpRequest<'a> {
     /// A GET without headers.
     pub const fn get(url: &'a str) -> Self {
         Self { method: "GET", url, headers: &[], body: None, gzip: false }
     }
 }
 
-impl fmt::Debug for Request<'_> {
+impl fmt::Debug for HttpRequest<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.url)
     }
@@ -101,7 +101,7 @@ impl fmt::Debug for Request<'_> {
 
 /// A response whose body has not been read yet.
 #[derive(Debug)]
-pub struct Response {
+pub struct HttpResponse {
     /// Status code.
     pub status: u16,
     headers: http::HeaderMap,
@@ -109,7 +109,7 @@ pub struct Response {
     pub body: Body,
 }
 
-impl Response {
+impl HttpResponse {
     /// A header as text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
@@ -123,11 +123,11 @@ impl Response {
 
 /// The body of a response. Dropping it early closes the connection.
 pub struct Body {
-    reader: Reader,
+    reader: BodyReader,
     closed: Arc<AtomicBool>,
 }
 
-enum Reader {
+enum BodyReader {
     Plain(ureq::BodyReader<'static>),
     Gzip(Box<MultiGzDecoder<ureq::BodyReader<'static>>>),
 }
@@ -141,8 +141,8 @@ impl fmt::Debug for Body {
 impl Read for Body {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let result = match &mut self.reader {
-            Reader::Plain(reader) => reader.read(buffer),
-            Reader::Gzip(reader) => reader.read(buffer),
+            BodyReader::Plain(reader) => reader.read(buffer),
+            BodyReader::Gzip(reader) => reader.read(buffer),
         };
         // A shutdown by our side may look like a regular end.
         if matches!(result, Ok(0) | Err(_)) && self.closed.load(Ordering::SeqCst) {
@@ -178,12 +178,12 @@ impl fmt::Debug for Http {
 
 impl Http {
     /// A pool without connections.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: ConnectionSettings) -> Self {
         Self::within(settings, Reach::anywhere())
     }
 
     /// The same, but restricted to addresses within `reach`.
-    pub(crate) fn within(settings: Settings, reach: Reach) -> Self {
+    pub(crate) fn within(settings: ConnectionSettings, reach: Reach) -> Self {
         Self::with_link(Link(Arc::new(settings), reach))
     }
 
@@ -214,13 +214,13 @@ impl Http {
 
     /// Sends a request and waits for the headers of the response. A GET is retried once if the server has
     /// just closed the connection. Errors: any [`Error`]; a status is not an error.
-    pub fn send(&self, request: &Request<'_>, limits: &Limits) -> Result<Response, Error> {
+    pub fn send(&self, request: &HttpRequest<'_>, limits: &RequestLimits) -> Result<HttpResponse, Error> {
         let clock = Clock::system();
         let mut result = self.attempt(request, limits);
         if request.method == "GET" && matches!(&result, Err(error) if error.is_hang_up()) {
             let total = limits.total.map(|total| total.saturating_sub(clock.mono()));
             if total.is_none_or(|total| !total.is_zero()) && !self.is_closed() {
-                result = self.attempt(request, &Limits { total, ..*limits });
+                result = self.attempt(request, &RequestLimits { total, ..*limits });
             }
         }
         match result {
@@ -240,7 +240,7 @@ impl Http {
         self.closed.load(Ordering::SeqCst)
     }
 
-    fn attempt(&self, request: &Request<'_>, limits: &Limits) -> Result<Response, Error> {
+    fn attempt(&self, request: &HttpRequest<'_>, limits: &RequestLimits) -> Result<HttpResponse, Error> {
         let mut builder = http::Request::builder().method(request.method).uri(request.url);
         for (name, value) in request.headers {
             builder = builder.header(*name, *value);
@@ -257,18 +257,18 @@ impl Http {
         let packed =
             request.gzip && parts.headers.get("content-encoding").is_some_and(|value| value == "gzip");
         let reader = if packed {
-            Reader::Gzip(Box::new(MultiGzDecoder::new(body.into_reader())))
+            BodyReader::Gzip(Box::new(MultiGzDecoder::new(body.into_reader())))
         } else {
-            Reader::Plain(body.into_reader())
+            BodyReader::Plain(body.into_reader())
         };
         let body = Body { reader, closed: Arc::clone(&self.closed) };
-        Ok(Response { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(HttpResponse { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 
     fn run<B: ureq::AsSendBody>(
         &self,
         request: http::Request<B>,
-        limits: &Limits,
+        limits: &RequestLimits,
     ) -> Result<http::Response<ureq::Body>, ureq::Error> {
         let request = self
             .agent
@@ -305,7 +305,7 @@ impl Resolver for NoResolver {
 
 /// Creates connections: TCP, then the proxy if there is one, then TLS if the URL requires it.
 #[derive(Clone, Debug)]
-struct Link(Arc<Settings>, Reach);
+struct Link(Arc<ConnectionSettings>, Reach);
 
 impl Connector for Link {
     type Out = Conduit;
@@ -320,7 +320,7 @@ impl Connector for Link {
     }
 }
 
-impl ShutdownHandle for Attempt {
+impl ShutdownHandle for DialAttempt {
     fn shutdown(&self) {
         self.cancel();
     }
@@ -354,7 +354,7 @@ impl Link {
         self.1.judge_text(&target.host)?;
         let mut channel = self.dial(proxy, timer, details, None)?;
         if proxy.scheme == "https" {
-            let party = Anonymous { system_cas: self.0.system_cas.clone() };
+            let party = AnonymousParty { system_cas: self.0.system_cas.clone() };
             channel = self.secure(channel, &proxy.host, &party)?;
         }
         tunnel::open(&mut channel, proxy, &target.host, target.port, &self.0.user_agent)?;
@@ -369,11 +369,11 @@ impl Link {
         reach: Option<&Reach>,
     ) -> Result<Channel, Error> {
         let left = timer.total_left().map_err(|error| Error::from_io("connect", error))?;
-        let opening = &mut |attempt: &Arc<Attempt>| {
+        let opening = &mut |attempt: &Arc<DialAttempt>| {
             if let (Some(reach), Some(address)) = (reach, attempt.address()) {
                 reach.judge(&to.host, address).map_err(io::Error::other)?;
             }
-            let shared: Weak<Attempt> = Arc::downgrade(attempt);
+            let shared: Weak<DialAttempt> = Arc::downgrade(attempt);
             (details.register_shutdown)(shared).map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))
         };
         let wait = left.unwrap_or(Duration::MAX);
@@ -395,7 +395,7 @@ impl Link {
         Ok(Channel::Tcp { socket, timer, traffic: self.0.traffic.clone() })
     }
 
-    fn secure(&self, channel: Channel, name: &str, party: &dyn Party) -> Result<Channel, Error> {
+    fn secure(&self, channel: Channel, name: &str, party: &dyn TlsParty) -> Result<Channel, Error> {
         let clock = CertificateClock(self.0.clock.clone());
         let connection = tls::start(name, party, clock, self.0.second_clock.clone()).map_err(Error::Tls)?;
         channel.wrap(connection).map_err(|error| match Error::from_io(HANDSHAKE, error) {

@@ -22,14 +22,14 @@ pub use dial::{Dial, SystemDialer};
 pub use error::TlsError;
 pub(crate) use error::{Error, Hop};
 pub(crate) use http::Body;
-pub use http::{Http, Limits, Request, Response, Settings};
+pub use http::{ConnectionSettings, Http, HttpRequest, HttpResponse, RequestLimits};
 pub use proxy::ProxyEnv;
 pub use proxy::ProxyPolicy;
-pub(crate) use reach::{Reach, Zone};
-pub(crate) use traffic::Daily;
+pub(crate) use reach::{AddressZone, Reach};
+pub(crate) use traffic::DailyTraffic;
 pub use traffic::Traffic;
-pub(crate) use trust::Anonymous;
-pub use trust::{CertificatePair, Party, Roots, SystemCas};
+pub(crate) use trust::AnonymousParty;
+pub use trust::{CertificatePair, SystemCas, TlsParty, TrustedRoots};
 pub use url::Url;
 
 #[cfg(test)]

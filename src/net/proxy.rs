@@ -98,11 +98,11 @@ fn parse_proxy(text: &str) -> Result<Option<Url>, String> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exceptions {
     all: bool,
-    rules: Vec<Rule>,
+    rules: Vec<NoProxyRule>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
+enum NoProxyRule {
     Network { address: IpAddr, prefix_bits: u8 },
     Address { address: IpAddr, port: Option<u16> },
     Domain { suffix: String, itself: bool, port: Option<u16> },
@@ -132,7 +132,7 @@ impl Exceptions {
     }
 }
 
-impl Rule {
+impl NoProxyRule {
     fn matches(&self, host: &str, target: Option<IpAddr>, target_port: u16) -> bool {
         let port_fits = |port: &Option<u16>| port.is_none_or(|port| port == target_port);
         match self {
@@ -148,20 +148,20 @@ impl Rule {
     }
 }
 
-fn parse_rule(entry: &str) -> Option<Rule> {
+fn parse_rule(entry: &str) -> Option<NoProxyRule> {
     if let Some((address, bits)) = entry.split_once('/') {
         let (address, prefix_bits) = (address.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        return (prefix_bits <= bits_max).then_some(Rule::Network { address, prefix_bits });
+        return (prefix_bits <= bits_max).then_some(NoProxyRule::Network { address, prefix_bits });
     }
     let (host, port) = split_port(entry)?;
     if let Ok(address) = host.parse::<IpAddr>() {
-        return Some(Rule::Address { address: canonical(address), port });
+        return Some(NoProxyRule::Address { address: canonical(address), port });
     }
     let name = if host.starts_with("*.") { &host[1..] } else { host };
     let itself = !name.starts_with('.');
     let suffix = if itself { format!(".{name}") } else { name.to_owned() };
-    (suffix.len() > 1).then_some(Rule::Domain { suffix, itself, port })
+    (suffix.len() > 1).then_some(NoProxyRule::Domain { suffix, itself, port })
 }
 
 /// Splits an optional port off; a bare IPv6 address has none.

@@ -10,7 +10,7 @@ use super::error::Error;
 
 /// The reach of an address, the widest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Zone {
+pub(crate) enum AddressZone {
     /// Anyone can reach it.
     World,
     Site,
@@ -18,7 +18,7 @@ pub(crate) enum Zone {
     Machine,
 }
 
-impl Zone {
+impl AddressZone {
     /// The zone of an address.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address {
@@ -92,39 +92,39 @@ fn old_form(host: &str) -> Option<Ipv4Addr> {
 /// The addresses to which a pool may connect, and has connected.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
-    max: Zone,
+    max: AddressZone,
     /// The zone of the last connection without a proxy, plus one; 0 for none.
     seen: Arc<AtomicU8>,
 }
 
 impl Reach {
     /// Addresses up to this zone.
-    pub(crate) fn up_to(max: Zone) -> Self {
+    pub(crate) fn up_to(max: AddressZone) -> Self {
         Self { max, seen: Arc::default() }
     }
 
     pub(crate) fn anywhere() -> Self {
-        Self::up_to(Zone::Machine)
+        Self::up_to(AddressZone::Machine)
     }
 
     /// The zone of the last connection; `None` if a proxy made it, or there was none.
-    pub(crate) fn seen(&self) -> Option<Zone> {
+    pub(crate) fn seen(&self) -> Option<AddressZone> {
         let number = usize::from(self.seen.load(Ordering::Relaxed)).checked_sub(1)?;
-        [Zone::World, Zone::Site, Zone::Machine].get(number).copied()
+        [AddressZone::World, AddressZone::Site, AddressZone::Machine].get(number).copied()
     }
 
     /// Checks an address before a connection to it.
     pub(super) fn judge(&self, host: &str, address: IpAddr) -> Result<(), Error> {
-        self.allow(host, Zone::of(address), &address)
+        self.allow(host, AddressZone::of(address), &address)
     }
 
     /// Checks a host before a request to a proxy. The proxy resolves names itself, so only the written
     /// host can be checked.
     pub(super) fn judge_text(&self, host: &str) -> Result<(), Error> {
-        Zone::of_text(host).map_or(Ok(()), |zone| self.allow(host, zone, &host))
+        AddressZone::of_text(host).map_or(Ok(()), |zone| self.allow(host, zone, &host))
     }
 
-    fn allow(&self, host: &str, zone: Zone, address: &dyn std::fmt::Display) -> Result<(), Error> {
+    fn allow(&self, host: &str, zone: AddressZone, address: &dyn std::fmt::Display) -> Result<(), Error> {
         if zone > self.max {
             return Err(Error::Inside { host: host.to_owned(), address: address.to_string() });
         }
@@ -133,10 +133,10 @@ impl Reach {
 
     /// Records an established connection.
     pub(super) fn note(&self, address: IpAddr) {
-        let number = match Zone::of(address) {
-            Zone::World => 1,
-            Zone::Site => 2,
-            Zone::Machine => 3,
+        let number = match AddressZone::of(address) {
+            AddressZone::World => 1,
+            AddressZone::Site => 2,
+            AddressZone::Machine => 3,
         };
         self.seen.store(number, Ordering::Relaxed);
     }
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn written_hosts_are_classified() {
-        use Zone::{Machine, Site, World};
+        use AddressZone::{Machine, Site, World};
         let table = [
             ("localhost", Some(Machine)),
             ("localhost.", Some(Machine)),
@@ -198,7 +198,7 @@ mod tests {
             ("", None),
         ];
         for (host, expected) in table {
-            assert_eq!(Zone::of_text(host), expected, "{host}");
+            assert_eq!(AddressZone::of_text(host), expected, "{host}");
         }
     }
 
@@ -206,9 +206,9 @@ mod tests {
     fn a_reach_is_limited() {
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
         let table = [
-            (Zone::World, [true, false, false]),
-            (Zone::Site, [true, true, false]),
-            (Zone::Machine, [true, true, true]),
+            (AddressZone::World, [true, false, false]),
+            (AddressZone::Site, [true, true, false]),
+            (AddressZone::Machine, [true, true, true]),
         ];
         for (max, expected) in table {
             let reach = Reach::up_to(max);
@@ -220,7 +220,7 @@ mod tests {
             assert!(reach.judge_text("registry.example.org").is_ok(), "who resolves a name knows");
             assert_eq!(reach.seen(), None);
             reach.note(address("10.0.0.1"));
-            assert_eq!(reach.seen(), Some(Zone::Site));
+            assert_eq!(reach.seen(), Some(AddressZone::Site));
         }
     }
 }

@@ -69,7 +69,7 @@ fn common_name(name: &str) -> DistinguishedName {
 
 /// A request as the server saw it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// Connections are numbered from 1.
     pub(crate) connection: usize,
     pub(crate) method: String,
@@ -81,7 +81,7 @@ pub(crate) struct Seen {
     pub(crate) certificate: Option<Vec<u8>>,
 }
 
-impl Seen {
+impl SeenRequest {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
@@ -111,14 +111,14 @@ impl Act {
     }
 }
 
-type Handler = dyn Fn(&Seen) -> Vec<Act> + Send + Sync;
+type Handler = dyn Fn(&SeenRequest) -> Vec<Act> + Send + Sync;
 
 /// A running server; ends when dropped.
-pub(crate) struct Server {
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     tls: bool,
     stop: Stop,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     connections: Arc<AtomicUsize>,
     closed: Arc<AtomicBool>,
     sockets: Arc<Mutex<Vec<TcpStream>>>,
@@ -151,12 +151,15 @@ impl ServerTls {
     }
 }
 
-impl Server {
-    pub(crate) fn plain(handler: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
+impl TestServer {
+    pub(crate) fn plain(handler: impl Fn(&SeenRequest) -> Vec<Act> + Send + Sync + 'static) -> Self {
         Self::start(None, Arc::new(handler))
     }
 
-    pub(crate) fn tls(tls: &ServerTls, handler: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> Self {
+    pub(crate) fn tls(
+        tls: &ServerTls,
+        handler: impl Fn(&SeenRequest) -> Vec<Act> + Send + Sync + 'static,
+    ) -> Self {
         Self::start(Some(tls.config()), Arc::new(handler))
     }
 
@@ -204,7 +207,7 @@ impl Server {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.address)
     }
 
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -220,7 +223,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TestServer {
     fn drop(&mut self) {
         self.stop.stop();
         self.closed.store(true, Ordering::SeqCst);
@@ -233,17 +236,17 @@ impl Drop for Server {
 struct One {
     tls: Option<Arc<ServerConfig>>,
     handler: Arc<Handler>,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<SeenRequest>>>,
     stop: Stop,
     connection: usize,
 }
 
-enum Line {
+enum ServerStream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
 }
 
-impl Line {
+impl ServerStream {
     fn certificate(&self) -> Option<Vec<u8>> {
         match self {
             Self::Plain(_) => None,
@@ -252,7 +255,7 @@ impl Line {
     }
 }
 
-impl Read for Line {
+impl Read for ServerStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.read(buffer),
@@ -261,7 +264,7 @@ impl Read for Line {
     }
 }
 
-impl Write for Line {
+impl Write for ServerStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.write(bytes),
@@ -281,10 +284,10 @@ impl One {
     fn serve(&self, socket: TcpStream) -> io::Result<()> {
         let raw = socket.try_clone()?;
         let line = match &self.tls {
-            None => Line::Plain(socket),
+            None => ServerStream::Plain(socket),
             Some(config) => {
                 let connection = ServerConnection::new(Arc::clone(config)).unwrap();
-                Line::Tls(Box::new(StreamOwned::new(connection, socket)))
+                ServerStream::Tls(Box::new(StreamOwned::new(connection, socket)))
             }
         };
         let mut line = BufReader::new(line);
@@ -313,14 +316,14 @@ impl One {
         Ok(())
     }
 
-    fn read_request(&self, line: &mut BufReader<Line>) -> io::Result<Option<Seen>> {
+    fn read_request(&self, line: &mut BufReader<ServerStream>) -> io::Result<Option<SeenRequest>> {
         let mut text = String::new();
         if line.read_line(&mut text)? == 0 {
             return Ok(None);
         }
         let mut parts = text.split_whitespace().map(str::to_owned);
         let (method, path) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        let mut seen = Seen { connection: self.connection, method, path, ..Seen::default() };
+        let mut seen = SeenRequest { connection: self.connection, method, path, ..SeenRequest::default() };
         loop {
             let mut text = String::new();
             line.read_line(&mut text)?;
@@ -356,7 +359,7 @@ pub(crate) fn feed() -> (Sender<Vec<u8>>, Act) {
     (sender, Act::Feed(receiver))
 }
 
-fn write(line: &mut Line, bytes: &[u8]) -> io::Result<()> {
+fn write(line: &mut ServerStream, bytes: &[u8]) -> io::Result<()> {
     line.write_all(bytes)?;
     line.flush()
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use super::testing::{Act, Ca, Pair, Server, ServerTls, chunk, chunked_head, feed};
+use super::testing::{Act, Ca, Pair, ServerTls, TestServer, chunk, chunked_head, feed};
 use super::*;
 use crate::base::clock::{Clock, Simulated, Timestamp};
 use crate::base::garden_time::GardenTime;
@@ -11,18 +11,18 @@ use crate::base::thread;
 
 /// Returns what the test sets, at each handshake.
 #[derive(Debug)]
-struct Told {
-    roots: Mutex<Roots>,
+struct SetTrust {
+    roots: Mutex<TrustedRoots>,
     pair: Mutex<Option<CertificatePair>>,
 }
 
-impl Told {
-    fn new(roots: Roots) -> Arc<Self> {
+impl SetTrust {
+    fn new(roots: TrustedRoots) -> Arc<Self> {
         Arc::new(Self { roots: Mutex::new(roots), pair: Mutex::new(None) })
     }
 
     fn trusting(ca: &Ca) -> Arc<Self> {
-        Self::new(Roots::Pem(ca.pem().into_bytes().into()))
+        Self::new(TrustedRoots::Pem(ca.pem().into_bytes().into()))
     }
 
     fn be(&self, pair: &Pair) {
@@ -32,8 +32,8 @@ impl Told {
     }
 }
 
-impl Party for Told {
-    fn roots(&self) -> Result<Roots, TlsError> {
+impl TlsParty for SetTrust {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
         Ok(self.roots.lock().unwrap().clone())
     }
 
@@ -42,8 +42,8 @@ impl Party for Told {
     }
 }
 
-fn settings(party: Arc<dyn Party>) -> Settings {
-    Settings {
+fn settings(party: Arc<dyn TlsParty>) -> ConnectionSettings {
+    ConnectionSettings {
         dialer: Arc::new(SystemDialer),
         party,
         server_name: None,
@@ -58,17 +58,17 @@ fn settings(party: Arc<dyn Party>) -> Settings {
 }
 
 fn http() -> Http {
-    Http::new(settings(Told::new(Roots::Insecure)))
+    Http::new(settings(SetTrust::new(TrustedRoots::Insecure)))
 }
 
-fn limits() -> Limits {
+fn limits() -> RequestLimits {
     let long = Duration::from_secs(20);
-    Limits { connect: long, total: Some(long), response: None, read: None }
+    RequestLimits { connect: long, total: Some(long), response: None, read: None }
 }
 
-fn get(http: &Http, url: &str, limits: &Limits) -> Result<(u16, String), Error> {
+fn get(http: &Http, url: &str, limits: &RequestLimits) -> Result<(u16, String), Error> {
     let mut response =
-        http.send(&Request { method: "GET", url, headers: &[], body: None, gzip: false }, limits)?;
+        http.send(&HttpRequest { method: "GET", url, headers: &[], body: None, gzip: false }, limits)?;
     let body = response.body.read_all(1 << 20)?;
     Ok((response.status, String::from_utf8(body).unwrap()))
 }
@@ -77,8 +77,8 @@ fn ok() -> Vec<Act> {
     Act::json(200, "{}")
 }
 
-fn tls_server(ca: &Ca) -> Server {
-    Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, |_| ok())
+fn tls_server(ca: &Ca) -> TestServer {
+    TestServer::tls(&ServerTls { pair: ca.server(), client_ca: None }, |_| ok())
 }
 
 fn tls_error(result: Result<(u16, String), Error>) -> TlsError {
@@ -91,16 +91,16 @@ fn tls_error(result: Result<(u16, String), Error>) -> TlsError {
 #[test]
 fn a_connection_is_used_again_and_a_status_is_no_error() {
     let ca = Ca::new("ca");
-    let server = Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, |seen| {
+    let server = TestServer::tls(&ServerTls { pair: ca.server(), client_ca: None }, |seen| {
         Act::json(if seen.path == "/missing" { 404 } else { 200 }, &seen.body)
     });
-    let http = Http::new(settings(Told::trusting(&ca)));
+    let http = Http::new(settings(SetTrust::trusting(&ca)));
     for path in ["/a", "/b", "/missing"] {
         let (status, _) = get(&http, &format!("{}{path}", server.url()), &limits()).unwrap();
         assert_eq!(status, if path == "/missing" { 404 } else { 200 });
     }
     let url = server.url();
-    let post = Request {
+    let post = HttpRequest {
         method: "POST",
         url: &url,
         headers: &[("X-Y", "z")],
@@ -119,7 +119,9 @@ fn a_connection_is_used_again_and_a_status_is_no_error() {
 #[test]
 fn a_get_survives_a_server_that_closed_its_idle_connections() {
     let server =
-        Server::plain(|seen| if seen.connection < 3 && seen.path == "/b" { vec![Act::Hangup] } else { ok() });
+        TestServer::plain(
+            |seen| if seen.connection < 3 && seen.path == "/b" { vec![Act::Hangup] } else { ok() },
+        );
     let (http, url) = (http(), server.url());
     assert_eq!(get(&http, &format!("{url}/a"), &limits()).unwrap().0, 200);
     // The connection ends during the request: the first time causes a retry, the second time is an error.
@@ -130,7 +132,7 @@ fn a_get_survives_a_server_that_closed_its_idle_connections() {
     let before = server.connections();
     server.cut();
     let posted = http.send(
-        &Request { method: "POST", url: &format!("{url}/b"), headers: &[], body: None, gzip: false },
+        &HttpRequest { method: "POST", url: &format!("{url}/b"), headers: &[], body: None, gzip: false },
         &limits(),
     );
     assert_eq!(posted.unwrap().status, 200);
@@ -139,9 +141,9 @@ fn a_get_survives_a_server_that_closed_its_idle_connections() {
 
 #[test]
 fn a_silent_server_costs_no_more_than_the_deadline() {
-    let server = Server::plain(|_| vec![Act::Silence]);
+    let server = TestServer::plain(|_| vec![Act::Silence]);
     let clock = Clock::system();
-    let short = Limits { total: Some(Duration::from_millis(150)), ..limits() };
+    let short = RequestLimits { total: Some(Duration::from_millis(150)), ..limits() };
     let error = get(&http(), &server.url(), &short).unwrap_err();
     assert!(matches!(error, Error::Timeout("whole request")), "{error:?}");
     assert!(clock.mono() >= Duration::from_millis(150) && clock.mono() < Duration::from_secs(10));
@@ -151,19 +153,19 @@ fn a_silent_server_costs_no_more_than_the_deadline() {
 #[test]
 fn time_limits_mean_what_we_think() {
     let head = || Act::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec());
-    let server = Server::plain(move |seen| match seen.path.as_str() {
+    let server = TestServer::plain(move |seen| match seen.path.as_str() {
         "/no-head" => vec![Act::Silence],
         "/half-body" => vec![head(), Act::Silence],
         _ => ok(),
     });
     let ms = |n: u64| Some(Duration::from_millis(n));
     let table = [
-        ("/no-head", Limits { response: ms(100), ..limits() }, "wait for the response"),
-        ("/no-head", Limits { read: ms(100), ..limits() }, "silence of the server"),
-        ("/half-body", Limits { read: ms(100), ..limits() }, "silence of the server"),
-        ("/half-body", Limits { total: ms(100), ..limits() }, "whole request"),
+        ("/no-head", RequestLimits { response: ms(100), ..limits() }, "wait for the response"),
+        ("/no-head", RequestLimits { read: ms(100), ..limits() }, "silence of the server"),
+        ("/half-body", RequestLimits { read: ms(100), ..limits() }, "silence of the server"),
+        ("/half-body", RequestLimits { total: ms(100), ..limits() }, "whole request"),
         // The response limit ends with the headers: the total limit ends this one.
-        ("/half-body", Limits { response: ms(50), total: ms(400), ..limits() }, "whole request"),
+        ("/half-body", RequestLimits { response: ms(50), total: ms(400), ..limits() }, "whole request"),
     ];
     for (path, limits, phase) in table {
         let error = get(&http(), &format!("{}{path}", server.url()), &limits).unwrap_err();
@@ -173,7 +175,7 @@ fn time_limits_mean_what_we_think() {
 
 #[test]
 fn the_read_limit_restarts_with_each_read_and_the_total_does_not() {
-    let drip = |_: &testing::Seen| {
+    let drip = |_: &testing::SeenRequest| {
         let (sender, act) = feed();
         drop(thread::spawn("drip", 64 << 10, move || {
             let never = crate::base::stop::Stop::new();
@@ -185,11 +187,11 @@ fn the_read_limit_restarts_with_each_read_and_the_total_does_not() {
         }));
         vec![Act::Raw(chunked_head()), act]
     };
-    let server = Server::plain(drip);
+    let server = TestServer::plain(drip);
     let read = Some(Duration::from_millis(300));
-    assert_eq!(get(&http(), &server.url(), &Limits { read, ..limits() }).unwrap().1, "xxxxxxxx");
+    assert_eq!(get(&http(), &server.url(), &RequestLimits { read, ..limits() }).unwrap().1, "xxxxxxxx");
     let total = Some(Duration::from_millis(200));
-    let error = get(&http(), &server.url(), &Limits { read, total, ..limits() }).unwrap_err();
+    let error = get(&http(), &server.url(), &RequestLimits { read, total, ..limits() }).unwrap_err();
     assert!(matches!(error, Error::Timeout("whole request")), "{error:?}");
 }
 
@@ -198,16 +200,16 @@ fn a_blocked_read_is_freed_from_another_thread() {
     for tls in [false, true] {
         let ca = Ca::new("ca");
         let (started, wait_started) = std::sync::mpsc::channel();
-        let handler = move |_: &testing::Seen| {
+        let handler = move |_: &testing::SeenRequest| {
             started.send(()).unwrap();
             vec![Act::Raw(chunked_head()), Act::Raw(chunk(b"x")), Act::Silence]
         };
         let server = if tls {
-            Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, handler)
+            TestServer::tls(&ServerTls { pair: ca.server(), client_ca: None }, handler)
         } else {
-            Server::plain(handler)
+            TestServer::plain(handler)
         };
-        let http = Http::new(settings(Told::trusting(&ca)));
+        let http = Http::new(settings(SetTrust::trusting(&ca)));
         let (other, url) = (http.clone(), server.url());
         let reader = thread::spawn("reader", 256 << 10, move || get(&other, &url, &limits())).unwrap();
         wait_started.recv().unwrap();
@@ -231,9 +233,10 @@ fn a_blocked_connect_is_freed_from_another_thread() {
     listener.listen(0).unwrap();
     let port = listener.local_addr().unwrap().as_socket().unwrap().port();
     let first = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
-    let http = Http::new(settings(Told::new(Roots::Insecure)));
+    let http = Http::new(settings(SetTrust::new(TrustedRoots::Insecure)));
     let (other, url) = (http.clone(), format!("http://127.0.0.1:{port}/"));
-    let patient = Limits { connect: Duration::from_secs(3_600), total: None, response: None, read: None };
+    let patient =
+        RequestLimits { connect: Duration::from_secs(3_600), total: None, response: None, read: None };
     let waiting = thread::spawn("waiting", 256 << 10, move || get(&other, &url, &patient)).unwrap();
     // A connection attempt in the system's table.
     let knocks = format!("0100007F:{port:04X} 02 ");
@@ -248,7 +251,7 @@ fn a_blocked_connect_is_freed_from_another_thread() {
 
 #[test]
 fn headers_and_bodies_beyond_their_limits_are_refused() {
-    let server = Server::plain(|seen| {
+    let server = TestServer::plain(|seen| {
         let size: usize = seen.path[1..].parse().unwrap();
         vec![Act::ReplyWith(200, format!("X-Long: {}\r\n", "h".repeat(size)), "b".repeat(1_001))]
     });
@@ -264,7 +267,7 @@ fn headers_and_bodies_beyond_their_limits_are_refused() {
         );
     }
     let (http, url) = (http(), url(0));
-    let request = Request { method: "GET", url: &url, headers: &[], body: None, gzip: false };
+    let request = HttpRequest { method: "GET", url: &url, headers: &[], body: None, gzip: false };
     let read = |max: usize| http.send(&request, &limits()).unwrap().body.read_all(max);
     assert!(matches!(read(1_000), Err(Error::TooLarge { what: "response", bytes_max: 1_000 })));
     assert_eq!(read(1_001).unwrap().len(), 1_001);
@@ -272,7 +275,7 @@ fn headers_and_bodies_beyond_their_limits_are_refused() {
 
 #[test]
 fn half_a_response_is_an_error() {
-    let server = Server::plain(|seen| match seen.path.as_str() {
+    let server = TestServer::plain(|seen| match seen.path.as_str() {
         "/length" => {
             vec![Act::Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello".to_vec()), Act::Hangup]
         }
@@ -295,17 +298,17 @@ fn trust_decides_by_issuer_name_and_time() {
     let server = tls_server(&ca);
     let by_ip = server.url();
     let by_name = format!("https://localhost:{}", server.address.port());
-    let roots = |ca: &Ca| Told::trusting(ca);
+    let roots = |ca: &Ca| SetTrust::trusting(ca);
     for url in [&by_ip, &by_name] {
         assert_eq!(get(&Http::new(settings(roots(&ca))), url, &limits()).unwrap().0, 200, "{url}");
     }
     let result = get(&Http::new(settings(roots(&other))), &by_ip, &limits());
     assert_eq!(tls_error(result), TlsError::UnknownIssuer);
-    let both = Told::new(Roots::Pem(format!("{}{}", other.pem(), ca.pem()).into_bytes().into()));
+    let both = SetTrust::new(TrustedRoots::Pem(format!("{}{}", other.pem(), ca.pem()).into_bytes().into()));
     assert_eq!(get(&Http::new(settings(both)), &by_ip, &limits()).unwrap().0, 200);
-    let insecure = Http::new(settings(Told::new(Roots::Insecure)));
+    let insecure = Http::new(settings(SetTrust::new(TrustedRoots::Insecure)));
     assert_eq!(get(&insecure, &by_ip, &limits()).unwrap().0, 200);
-    let named = Settings { server_name: Some("kube.example".into()), ..settings(roots(&ca)) };
+    let named = ConnectionSettings { server_name: Some("kube.example".into()), ..settings(roots(&ca)) };
     let TlsError::WrongName(text) = tls_error(get(&Http::new(named), &by_ip, &limits())) else { panic!() };
     assert!(text.contains("localhost") && text.contains("not for kube.example"), "{text}");
 }
@@ -314,13 +317,13 @@ fn trust_decides_by_issuer_name_and_time() {
 fn certificates_are_judged_by_the_clock_handed_in() {
     let ca = Ca::new("ca");
     let pair = ca.issue("server", &["127.0.0.1"], (2030, 2031));
-    let server = Server::tls(&ServerTls { pair, client_ca: None }, |_| ok());
+    let server = TestServer::tls(&ServerTls { pair, client_ca: None }, |_| ok());
     // 2024-01-01, 2030-06-01 and 2031-06-01.
     let at = |unix: i64, floor: i64| {
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(unix), 1));
         let time = GardenTime::new(clock, Timestamp::default(), Some(Timestamp::from_unix(floor)));
         let (clock, second_clock) = (time.garden_clock(), Some(time.machine_clock()));
-        let http = Http::new(Settings { clock, second_clock, ..settings(Told::trusting(&ca)) });
+        let http = Http::new(ConnectionSettings { clock, second_clock, ..settings(SetTrust::trusting(&ca)) });
         get(&http, &server.url(), &limits())
     };
     assert_eq!(at(1_906_502_400, 0).unwrap().0, 200);
@@ -341,8 +344,8 @@ fn a_certificate_in_the_bundle_is_trusted_by_itself() {
     let pair = ca.server();
     let old = ca.issue("server", &["127.0.0.1"], (2020, 2021));
     for (pair, works) in [(pair, true), (old, false)] {
-        let pinned = Told::new(Roots::Pem(pair.chain.clone().into_bytes().into()));
-        let server = Server::tls(&ServerTls { pair, client_ca: None }, |_| ok());
+        let pinned = SetTrust::new(TrustedRoots::Pem(pair.chain.clone().into_bytes().into()));
+        let server = TestServer::tls(&ServerTls { pair, client_ca: None }, |_| ok());
         let result = get(&Http::new(settings(pinned)), &server.url(), &limits());
         assert_eq!(result.is_ok(), works, "{result:?}");
     }
@@ -352,8 +355,8 @@ fn a_certificate_in_the_bundle_is_trusted_by_itself() {
 fn identity_and_trust_change_between_handshakes() {
     let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
     let tls = ServerTls { pair: ca.server(), client_ca: Some(clients.pem()) };
-    let server = Server::tls(&tls, |_| ok());
-    let told = Told::trusting(&ca);
+    let server = TestServer::tls(&tls, |_| ok());
+    let told = SetTrust::trusting(&ca);
     let http = Http::new(settings(told.clone()));
     let leaf = |http: &Http| {
         get(http, &server.url(), &limits()).unwrap();
@@ -373,7 +376,7 @@ fn identity_and_trust_change_between_handshakes() {
     // The key of another certificate.
     told.be(&Pair { chain: first.chain, key: second.key });
     assert!(matches!(tls_error(get(&http.sibling(), &server.url(), &limits())), TlsError::Material(_)));
-    *told.roots.lock().unwrap() = Roots::Pem((*b"x").into());
+    *told.roots.lock().unwrap() = TrustedRoots::Pem((*b"x").into());
     assert!(matches!(tls_error(get(&http.sibling(), &server.url(), &limits())), TlsError::Material(_)));
 }
 
@@ -381,7 +384,7 @@ fn identity_and_trust_change_between_handshakes() {
 fn bytes_are_counted_on_the_wire() {
     let ca = Ca::new("ca");
     let server = tls_server(&ca);
-    let made = settings(Told::trusting(&ca));
+    let made = settings(SetTrust::trusting(&ca));
     let traffic = made.traffic.clone();
     let http = Http::new(made);
     get(&http, &server.url(), &limits()).unwrap();
@@ -401,7 +404,7 @@ fn a_packed_body_is_read_unpacked_and_its_limit_counts_the_unpacked() {
         encoder.write_all(&[b'x'; 100_000]).unwrap();
         encoder.finish().unwrap()
     };
-    let server = Server::plain(move |seen| {
+    let server = TestServer::plain(move |seen| {
         let mut bytes = packed();
         if seen.path == "/half" {
             bytes.truncate(20);
@@ -413,13 +416,16 @@ fn a_packed_body_is_read_unpacked_and_its_limit_counts_the_unpacked() {
     let http = http();
     let read = |path: &str, max: usize| {
         let url = format!("{}{path}", server.url());
-        http.send(&Request { gzip: true, ..Request::get(&url) }, &limits()).unwrap().body.read_all(max)
+        http.send(&HttpRequest { gzip: true, ..HttpRequest::get(&url) }, &limits())
+            .unwrap()
+            .body
+            .read_all(max)
     };
     for _ in 0..2 {
         assert_eq!(read("/", 100_000).unwrap(), [b'x'; 100_000]);
     }
     // What was not asked for in an encoding is stored in it, and stays so.
-    let plain = http.send(&Request::get(&server.url()), &limits()).unwrap().body.read_all(100_000);
+    let plain = http.send(&HttpRequest::get(&server.url()), &limits()).unwrap().body.read_all(100_000);
     assert_eq!(plain.unwrap(), packed());
     assert_eq!((server.connections(), server.seen()[0].header("accept-encoding")), (1, Some("gzip")));
     assert!(matches!(read("/", 99_999), Err(Error::TooLarge { bytes_max: 99_999, .. })));
@@ -443,8 +449,8 @@ fn a_peer_without_tls_is_named() {
 }
 
 /// A proxy that accepts one login and connects to `target`, regardless of the requested host.
-fn proxy(target: std::net::SocketAddr) -> Server {
-    Server::plain(move |seen| {
+fn proxy(target: std::net::SocketAddr) -> TestServer {
+    TestServer::plain(move |seen| {
         if seen.header("proxy-authorization") != Some("Basic dXNlcjpwOnc=") {
             return vec![Act::Reply(407, "text/plain", String::new())];
         }
@@ -459,7 +465,7 @@ fn connect_goes_through_with_the_right_login() {
     let proxy = proxy(server.address);
     let through = |url: &str| {
         let policy = ProxyPolicy::fixed(url).unwrap();
-        Http::new(Settings { proxy: policy, ..settings(Told::trusting(&ca)) })
+        Http::new(ConnectionSettings { proxy: policy, ..settings(SetTrust::trusting(&ca)) })
     };
     // The proxy resolves the name: it is unknown here.
     let url = "https://localhost:7/x";
@@ -475,7 +481,7 @@ fn connect_goes_through_with_the_right_login() {
         "{error:?}"
     );
     // The address is not a proxy at all.
-    let ssh = Server::plain(|_| vec![Act::Raw(b"SSH-2.0\r\n\r\n".to_vec())]);
+    let ssh = TestServer::plain(|_| vec![Act::Raw(b"SSH-2.0\r\n\r\n".to_vec())]);
     let error = get(&through(&format!("http://{}", ssh.address)), url, &limits()).unwrap_err();
     assert!(matches!(&error, Error::Proxy(text) if text.ends_with("is not an HTTP proxy")), "{error:?}");
 }
@@ -489,7 +495,7 @@ fn tls_to_the_proxy_uses_the_trust_of_the_system() {
     let target = server.address;
     let made = |ca: &Ca| {
         // Within TLS the test server cannot forward: it is enough that it receives the request.
-        Server::tls(&ServerTls { pair: ca.server(), client_ca: None }, move |seen| {
+        TestServer::tls(&ServerTls { pair: ca.server(), client_ca: None }, move |seen| {
             assert_eq!(seen.path, target.to_string());
             vec![Act::Reply(503, "text/plain", String::new())]
         })
@@ -498,7 +504,8 @@ fn tls_to_the_proxy_uses_the_trust_of_the_system() {
         let proxy = made(ca);
         let policy = ProxyPolicy::fixed(&format!("https://{}", proxy.address)).unwrap();
         let system_cas = SystemCas { file: Some(ca_file.clone()), ..SystemCas::default() };
-        let settings = Settings { proxy: policy, system_cas, ..settings(Told::trusting(&cluster)) };
+        let settings =
+            ConnectionSettings { proxy: policy, system_cas, ..settings(SetTrust::trusting(&cluster)) };
         let error = get(&Http::new(settings), &server.url(), &limits()).unwrap_err();
         assert!(error.to_string().contains(text), "{error}");
     }
@@ -507,7 +514,7 @@ fn tls_to_the_proxy_uses_the_trust_of_the_system() {
 
 #[test]
 fn socks5_connects_by_name_and_logs_in() {
-    let server = Server::plain(|_| ok());
+    let server = TestServer::plain(|_| ok());
     let target = server.address;
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -541,7 +548,8 @@ fn socks5_connects_by_name_and_logs_in() {
     })
     .unwrap();
     let policy = ProxyPolicy::fixed(&format!("socks5h://user:pw@{address}")).unwrap();
-    let http = Http::new(Settings { proxy: policy, ..settings(Told::new(Roots::Insecure)) });
+    let http =
+        Http::new(ConnectionSettings { proxy: policy, ..settings(SetTrust::new(TrustedRoots::Insecure)) });
     assert_eq!(get(&http, "http://far.example:7/", &limits()).unwrap().0, 200);
     proxy.join().unwrap();
 }
@@ -549,8 +557,8 @@ fn socks5_connects_by_name_and_logs_in() {
 #[test]
 fn nothing_that_formats_shows_a_secret() {
     let proxy = ProxyPolicy::fixed("http://user:hunter2@proxy").unwrap();
-    let settings = Settings { proxy, ..settings(Told::new(Roots::Insecure)) };
-    let request = Request {
+    let settings = ConnectionSettings { proxy, ..settings(SetTrust::new(TrustedRoots::Insecure)) };
+    let request = HttpRequest {
         method: "GET",
         url: "https://h",
         headers: &[("Authorization", "hunter2")],
@@ -563,12 +571,14 @@ fn nothing_that_formats_shows_a_secret() {
 
 #[test]
 fn a_connection_that_would_lead_inside_is_not_begun() {
-    let server = Server::plain(|_| ok());
-    for (max, is_good) in [(Zone::World, false), (Zone::Site, false), (Zone::Machine, true)] {
+    let server = TestServer::plain(|_| ok());
+    for (max, is_good) in
+        [(AddressZone::World, false), (AddressZone::Site, false), (AddressZone::Machine, true)]
+    {
         let reach = Reach::up_to(max);
-        let http = Http::within(settings(Told::new(Roots::Insecure)), reach.clone());
+        let http = Http::within(settings(SetTrust::new(TrustedRoots::Insecure)), reach.clone());
         let result = get(&http, &server.url(), &limits());
-        assert_eq!(reach.seen(), is_good.then_some(Zone::Machine));
+        assert_eq!(reach.seen(), is_good.then_some(AddressZone::Machine));
         match result {
             Ok(_) => assert!(is_good),
             Err(Error::Inside { address, .. }) => assert!(!is_good && address == "127.0.0.1"),
@@ -581,8 +591,10 @@ fn a_connection_that_would_lead_inside_is_not_begun() {
 fn a_proxy_is_not_asked_for_what_is_plainly_inside() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let proxy = ProxyPolicy::fixed(&format!("http://{nobody}")).unwrap();
-    let http =
-        Http::within(Settings { proxy, ..settings(Told::new(Roots::Insecure)) }, Reach::up_to(Zone::World));
+    let http = Http::within(
+        ConnectionSettings { proxy, ..settings(SetTrust::new(TrustedRoots::Insecure)) },
+        Reach::up_to(AddressZone::World),
+    );
     for (url, is_refused) in [
         ("http://localhost/", true),
         ("http://2130706433/", true),

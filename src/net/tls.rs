@@ -1,5 +1,5 @@
 //! The client side of TLS. Each handshake has a configuration of its own, built from the current answers of the
-//! [`Party`].
+//! [`TlsParty`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,7 +15,7 @@ use rustls::{
 
 use super::client_auth;
 use super::error::TlsError;
-use super::trust::{self, CertificateClock, Party, Roots};
+use super::trust::{self, CertificateClock, TlsParty, TrustedRoots};
 use crate::base::clock::Clock;
 
 fn provider() -> Arc<CryptoProvider> {
@@ -26,7 +26,7 @@ fn provider() -> Arc<CryptoProvider> {
 /// A TLS connection to `name` that has not sent anything yet.
 pub(super) fn start(
     name: &str,
-    party: &dyn Party,
+    party: &dyn TlsParty,
     clock: CertificateClock,
     second: Option<Clock>,
 ) -> Result<ClientConnection, TlsError> {
@@ -37,7 +37,7 @@ pub(super) fn start(
 }
 
 fn config(
-    party: &dyn Party,
+    party: &dyn TlsParty,
     clock: CertificateClock,
     second: Option<Clock>,
 ) -> Result<ClientConfig, TlsError> {
@@ -57,13 +57,13 @@ fn config(
 }
 
 fn verifier(
-    roots: &Roots,
+    roots: &TrustedRoots,
     second: Option<CertificateClock>,
 ) -> Result<Arc<dyn ServerCertVerifier>, TlsError> {
     let (store, pinned) = match roots {
-        Roots::Insecure => return Ok(Arc::new(Verifier { webpki: None, pinned: Vec::new(), second })),
-        Roots::System(cas) => (trust::system_roots(cas)?, Vec::new()),
-        Roots::Pem(pem) => trust::bundle_roots(pem)?,
+        TrustedRoots::Insecure => return Ok(Arc::new(Verifier { webpki: None, pinned: Vec::new(), second })),
+        TrustedRoots::System(cas) => (trust::system_roots(cas)?, Vec::new()),
+        TrustedRoots::Pem(pem) => trust::bundle_roots(pem)?,
     };
     let webpki = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider())
         .build()
@@ -279,7 +279,7 @@ mod tests {
         let leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).unwrap();
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_893_456_000));
         let verifier =
-            verifier(&Roots::Pem(roots.as_bytes().into()), None).map_err(|error| error.to_string())?;
+            verifier(&TrustedRoots::Pem(roots.as_bytes().into()), None).map_err(|error| error.to_string())?;
         verifier
             .verify_server_cert(&leaf, &[], &ServerName::try_from(host.to_owned()).unwrap(), &[], now)
             .map(drop)

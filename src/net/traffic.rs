@@ -49,7 +49,7 @@ const HOURS: usize = 24;
 
 /// Bytes exchanged with one server within the last 24 hours, by the hour. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Daily(Arc<Mutex<Hours>>);
+pub struct DailyTraffic(Arc<Mutex<Hours>>);
 
 #[derive(Debug, Default)]
 struct Hours {
@@ -58,9 +58,9 @@ struct Hours {
     bytes: [(u64, u64); HOURS],
 }
 
-impl Daily {
+impl DailyTraffic {
     /// Adds bytes received and sent; returns the sums of the last 24 hours: the current hour and the 23 before it.
-    pub(crate) fn add(&self, (received, sent): (usize, usize), now: Mono) -> (u64, u64) {
+    pub(crate) fn add(&self, received: usize, sent: usize, now: Mono) -> (u64, u64) {
         let mut hours = self.0.lock().ignore_poison();
         let hour = now.as_secs() / 3_600;
         let place = |hour: u64| usize::try_from(hour).unwrap_or(0) % HOURS;
@@ -84,20 +84,23 @@ mod tests {
 
     #[test]
     fn a_day_may_have_more_bytes_than_32_bits_count() {
-        let (traffic, daily) = (Traffic::default(), Daily::default());
+        let (traffic, daily) = (Traffic::default(), DailyTraffic::default());
         let mut last = (0, 0);
         for _ in 0..3 {
             traffic.add(Direction::Received, 2_000_000_000);
             traffic.add(Direction::Sent, 3_000_000_000);
-            last = daily.add(traffic.take(), Duration::ZERO);
+            let (received, sent) = traffic.take();
+            last = daily.add(received, sent, Duration::ZERO);
         }
         assert_eq!(last, (6_000_000_000, 9_000_000_000));
     }
 
     #[test]
     fn a_day_has_its_last_24_hours() {
-        let daily = Daily::default();
-        let at = |minutes: u64, bytes| daily.add(bytes, Duration::from_secs(minutes * 60));
+        let daily = DailyTraffic::default();
+        let at = |minutes: u64, (received, sent): (usize, usize)| {
+            daily.add(received, sent, Duration::from_secs(minutes * 60))
+        };
         let table = [
             (0, (10, 1), (10, 1)),
             (59, (10, 1), (20, 2)),

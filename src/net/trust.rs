@@ -17,9 +17,9 @@ use crate::base::clock::Clock;
 use crate::limits::{SYSTEM_CA_FILES_MAX, SYSTEM_CAS_BYTES_MAX};
 
 /// Provides trust and identity for each handshake.
-pub trait Party: Send + Sync + fmt::Debug {
+pub trait TlsParty: Send + Sync + fmt::Debug {
     /// The trusted CAs. Errors: [`TlsError::Material`] if they cannot be read.
-    fn roots(&self) -> Result<Roots, TlsError>;
+    fn roots(&self) -> Result<TrustedRoots, TlsError>;
 
     /// The client certificate, if there is one. Errors: [`TlsError::Material`] if it cannot be read.
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError>;
@@ -27,7 +27,7 @@ pub trait Party: Send + Sync + fmt::Debug {
 
 /// The trusted servers.
 #[derive(Clone, Debug)]
-pub enum Roots {
+pub enum TrustedRoots {
     /// The CAs of the system.
     System(SystemCas),
     /// Certificates in the form PEM.
@@ -72,14 +72,14 @@ impl SystemCas {
 
 /// A party without certificate that trusts the system's CAs: our identity towards proxies and registries.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Anonymous {
+pub(crate) struct AnonymousParty {
     /// The location of the CAs.
     pub(crate) system_cas: SystemCas,
 }
 
-impl Party for Anonymous {
-    fn roots(&self) -> Result<Roots, TlsError> {
-        Ok(Roots::System(self.system_cas.clone()))
+impl TlsParty for AnonymousParty {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
+        Ok(TrustedRoots::System(self.system_cas.clone()))
     }
 
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {

@@ -6,12 +6,12 @@ use std::io;
 use std::time::Duration;
 
 use super::digest::Digest;
-use super::manifest::Problem;
+use super::manifest::ArtifactProblem;
 use crate::net;
 
 /// The remedy.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Verdict {
+pub enum PullVerdict {
     /// A retry may help.
     Retry,
     /// Somebody must change something outside: a Secret, a registry, a setting. There is no
@@ -21,7 +21,7 @@ pub enum Verdict {
     Final,
 }
 
-impl Verdict {
+impl PullVerdict {
     /// The label of a metric.
     pub(super) const fn label(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ pub enum Error {
     /// The manifest does not lead to a chart.
     Manifest {
         /// Why.
-        problem: Problem,
+        problem: ArtifactProblem,
         /// The reference contains the digest: the content can never change.
         is_pinned: bool,
     },
@@ -125,9 +125,9 @@ pub enum Error {
 
 impl Error {
     /// The remedy.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> PullVerdict {
         match self {
-            Self::Reference(_) => Verdict::Final,
+            Self::Reference(_) => PullVerdict::Final,
             Self::Net {
                 source: net::Error::Tls(_) | net::Error::Request(_) | net::Error::Inside { .. },
                 ..
@@ -135,21 +135,21 @@ impl Error {
             | Self::Challenge { .. }
             | Self::Redirect { .. }
             | Self::Large { .. }
-            | Self::NotInLayout => Verdict::Configuration,
+            | Self::NotInLayout => PullVerdict::Configuration,
             Self::Net { .. }
             | Self::Quiet { .. }
             | Self::Short { .. }
             | Self::Disk { .. }
             | Self::Digest { .. }
             | Self::Busy
-            | Self::Stopped => Verdict::Retry,
-            Self::Status { status: 408 | 425 | 429 | 500..=599, .. } => Verdict::Retry,
-            Self::Status { .. } => Verdict::Configuration,
-            Self::Manifest { problem: Problem::NotAManifest, .. }
-            | Self::Manifest { is_pinned: false, .. } => Verdict::Configuration,
-            Self::Manifest { is_pinned: true, .. } => Verdict::Final,
+            | Self::Stopped => PullVerdict::Retry,
+            Self::Status { status: 408 | 425 | 429 | 500..=599, .. } => PullVerdict::Retry,
+            Self::Status { .. } => PullVerdict::Configuration,
+            Self::Manifest { problem: ArtifactProblem::NotAManifest, .. }
+            | Self::Manifest { is_pinned: false, .. } => PullVerdict::Configuration,
+            Self::Manifest { is_pinned: true, .. } => PullVerdict::Final,
             Self::Sources(all) => {
-                all.iter().map(|(_, error)| error.verdict()).min().unwrap_or(Verdict::Retry)
+                all.iter().map(|(_, error)| error.verdict()).min().unwrap_or(PullVerdict::Retry)
             }
         }
     }
@@ -234,19 +234,19 @@ mod tests {
         let net = |source| Error::Net { host: host(), source };
         let manifest = |problem, is_pinned| Error::Manifest { problem, is_pinned };
         let table = [
-            (Error::Reference("x"), Verdict::Final),
-            (net(net::Error::Timeout("x")), Verdict::Retry),
-            (net(net::Error::Tls(net::TlsError::UnknownIssuer)), Verdict::Configuration),
-            (status(429), Verdict::Retry),
-            (status(503), Verdict::Retry),
-            (status(404), Verdict::Configuration),
-            (status(401), Verdict::Configuration),
-            (manifest(Problem::NoHelmLayer, true), Verdict::Final),
-            (manifest(Problem::NoHelmLayer, false), Verdict::Configuration),
-            (manifest(Problem::NotAManifest, true), Verdict::Configuration),
-            (Error::Large { what: "chart", bytes_max: 1 }, Verdict::Configuration),
-            (Error::Sources(vec![(host(), status(404)), (host(), status(500))]), Verdict::Retry),
-            (Error::Sources(vec![(host(), status(404))]), Verdict::Configuration),
+            (Error::Reference("x"), PullVerdict::Final),
+            (net(net::Error::Timeout("x")), PullVerdict::Retry),
+            (net(net::Error::Tls(net::TlsError::UnknownIssuer)), PullVerdict::Configuration),
+            (status(429), PullVerdict::Retry),
+            (status(503), PullVerdict::Retry),
+            (status(404), PullVerdict::Configuration),
+            (status(401), PullVerdict::Configuration),
+            (manifest(ArtifactProblem::NoHelmLayer, true), PullVerdict::Final),
+            (manifest(ArtifactProblem::NoHelmLayer, false), PullVerdict::Configuration),
+            (manifest(ArtifactProblem::NotAManifest, true), PullVerdict::Configuration),
+            (Error::Large { what: "chart", bytes_max: 1 }, PullVerdict::Configuration),
+            (Error::Sources(vec![(host(), status(404)), (host(), status(500))]), PullVerdict::Retry),
+            (Error::Sources(vec![(host(), status(404))]), PullVerdict::Configuration),
         ];
         for (error, expected) in table {
             assert_eq!(error.verdict(), expected, "{error}");

@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::cache::{Content, hash};
+use super::cache::{VerifiedContent, hash};
 use super::digest::Digest;
 use super::error::Error;
 use super::file;
 use super::manifest::Blob;
-use super::reference::{Reference, Target};
+use super::reference::{ArtifactReference, TagOrDigest};
 use crate::format::view;
 use crate::limits;
 
@@ -50,10 +50,10 @@ impl Layout {
     }
 
     /// The digest of the artifact.
-    pub(super) fn resolve(&self, reference: &Reference) -> Result<Digest, Error> {
+    pub(super) fn resolve(&self, reference: &ArtifactReference) -> Result<Digest, Error> {
         let tag = match &reference.target {
-            Target::Digest(digest) => return Ok(*digest),
-            Target::Tag(tag) => tag,
+            TagOrDigest::Digest(digest) => return Ok(*digest),
+            TagOrDigest::Tag(tag) => tag,
         };
         let text = self.small(&self.0.join("index.json"))?;
         let index: Index = view::parse(&text).map_err(|_| Error::NotInLayout)?;
@@ -81,7 +81,7 @@ impl Layout {
     }
 
     /// A chart, verified.
-    pub(super) fn chart(&self, blob: Blob) -> Result<Content, Error> {
+    pub(super) fn chart(&self, blob: Blob) -> Result<VerifiedContent, Error> {
         let mut file = self.file(&self.blob(blob.digest))?;
         let read = hash(&mut (&file).take(blob.bytes.saturating_add(1)));
         let (hasher, bytes) = read.map_err(Error::disk("read the layout directory"))?;
@@ -93,7 +93,7 @@ impl Layout {
             return Err(Error::Digest { what: "chart", expected: blob.digest, found });
         }
         file.rewind().map_err(Error::disk("read the layout directory"))?;
-        Ok(Content::File(file))
+        Ok(VerifiedContent::File(file))
     }
 
     fn blob(&self, digest: Digest) -> PathBuf {
@@ -108,7 +108,7 @@ impl Layout {
     }
 
     fn small(&self, path: &Path) -> Result<Vec<u8>, Error> {
-        Content::File(self.file(path)?).read_all(limits::OCI_MANIFEST_BYTES_MAX)
+        VerifiedContent::File(self.file(path)?).read_all(limits::OCI_MANIFEST_BYTES_MAX)
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
         fs::write(dir.join("index.json"), index.to_string()).unwrap();
         fs::write(own.join("index.json"), json!({"manifests": [entry(c, "1")]}).to_string()).unwrap();
         let resolve = |text: &str| {
-            let reference = Reference::parse(text).unwrap();
+            let reference = ArtifactReference::parse(text).unwrap();
             Layout::open(&dir, &reference.repository).resolve(&reference).ok()
         };
         let pinned = format!("r.example.org/team/x@{a}");

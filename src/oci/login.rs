@@ -39,7 +39,7 @@ impl fmt::Debug for Keychain {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct DockerConfig {
     #[serde(default)]
     auths: Option<SortedMap<String, Option<Entry>>>,
 }
@@ -58,7 +58,7 @@ impl Keychain {
     /// Parses the value of `.dockerconfigjson`. Credential helpers are ignored: there are none here. Errors:
     /// what is wrong with it, without its content. As upstream, one bad entry makes the whole unusable.
     pub fn parse(text: &[u8]) -> Result<Self, &'static str> {
-        let document: Document = view::parse(text).map_err(|_| "is not a docker configuration")?;
+        let document: DockerConfig = view::parse(text).map_err(|_| "is not a docker configuration")?;
         let mut logins = SortedMap::new();
         for (key, entry) in document.auths.unwrap_or_default() {
             if let Some(login) = login(entry.unwrap_or_default())? {

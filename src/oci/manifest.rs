@@ -31,7 +31,7 @@ pub(super) struct Blob {
 
 /// Why a manifest does not lead to a chart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Problem {
+pub enum ArtifactProblem {
     /// The content is not a manifest.
     NotAManifest,
     /// It has no layers.
@@ -46,7 +46,7 @@ pub enum Problem {
     DeepIndex,
 }
 
-impl std::fmt::Display for Problem {
+impl std::fmt::Display for ArtifactProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::NotAManifest => "the registry's answer is not an OCI manifest",
@@ -62,7 +62,7 @@ impl std::fmt::Display for Problem {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Document {
+struct ManifestDocument {
     #[serde(default)]
     schema_version: u32,
     layers: Option<Vec<Descriptor>>,
@@ -89,43 +89,44 @@ struct Platform {
 /// often missing or wrong.
 ///
 /// Of an index, the first entry without a platform or for linux/amd64 counts, as upstream resolves it.
-pub(super) fn read(content: &[u8]) -> Result<Next, Problem> {
-    let document: Document = view::parse(content).map_err(|_| Problem::NotAManifest)?;
+pub(super) fn read(content: &[u8]) -> Result<Next, ArtifactProblem> {
+    let document: ManifestDocument = view::parse(content).map_err(|_| ArtifactProblem::NotAManifest)?;
     if document.schema_version != 2 {
-        return Err(Problem::NotAManifest);
+        return Err(ArtifactProblem::NotAManifest);
     }
     match (document.layers, document.manifests) {
-        (Some(layers), _) if layers.is_empty() => Err(Problem::NoLayers),
+        (Some(layers), _) if layers.is_empty() => Err(ArtifactProblem::NoLayers),
         (Some(layers), _) => {
-            let layer = layers.iter().find(|layer| layer.media_type == CHART).ok_or(Problem::NoHelmLayer)?;
-            let digest = Digest::parse(&layer.digest).ok_or(Problem::BadLayer)?;
+            let layer =
+                layers.iter().find(|layer| layer.media_type == CHART).ok_or(ArtifactProblem::NoHelmLayer)?;
+            let digest = Digest::parse(&layer.digest).ok_or(ArtifactProblem::BadLayer)?;
             if layer.size == 0 {
-                return Err(Problem::BadLayer);
+                return Err(ArtifactProblem::BadLayer);
             }
             Ok(Next::Chart(Blob { digest, bytes: layer.size }))
         }
         (None, Some(manifests)) => {
             let ours = manifests.iter().find(|entry| is_ours(entry.platform.as_ref()));
             let digest = ours.and_then(|entry| Digest::parse(&entry.digest));
-            digest.map(Next::Manifest).ok_or(Problem::EmptyIndex)
+            digest.map(Next::Manifest).ok_or(ArtifactProblem::EmptyIndex)
         }
-        (None, None) => Err(Problem::NoLayers),
+        (None, None) => Err(ArtifactProblem::NoLayers),
     }
 }
 
 /// All blobs of a manifest: its configuration and its layers.
-pub(super) fn parts(content: &[u8]) -> Result<Vec<Blob>, Problem> {
-    let document: Value = serde_json::from_slice(content).map_err(|_| Problem::NotAManifest)?;
-    let layers = document["layers"].as_array().ok_or(Problem::NoLayers)?;
+pub(super) fn parts(content: &[u8]) -> Result<Vec<Blob>, ArtifactProblem> {
+    let document: Value = serde_json::from_slice(content).map_err(|_| ArtifactProblem::NotAManifest)?;
+    let layers = document["layers"].as_array().ok_or(ArtifactProblem::NoLayers)?;
     if layers.len() > limits::OCI_LAYERS_MAX {
-        return Err(Problem::BadLayer);
+        return Err(ArtifactProblem::BadLayer);
     }
     let blob = |part: &Value| {
         Some(Blob { digest: Digest::parse(part["digest"].as_str()?)?, bytes: part["size"].as_u64()? })
     };
     std::iter::once(&document["config"])
         .chain(layers)
-        .map(|part| blob(part).ok_or(Problem::BadLayer))
+        .map(|part| blob(part).ok_or(ArtifactProblem::BadLayer))
         .collect()
 }
 
@@ -151,15 +152,18 @@ mod tests {
                 Ok(vec![blob("1", 2), blob("2", 7), blob("3", 0)]),
             ),
             (json!({"config": part("1", 2), "layers": []}), Ok(vec![blob("1", 2)])),
-            (json!({"layers": [part("2", 7)]}), Err(Problem::BadLayer)),
-            (json!({"config": part("1", 2), "layers": [{"digest": "x", "size": 1}]}), Err(Problem::BadLayer)),
-            (json!({"config": part("1", 2), "layers": many}), Err(Problem::BadLayer)),
-            (json!({"manifests": []}), Err(Problem::NoLayers)),
+            (json!({"layers": [part("2", 7)]}), Err(ArtifactProblem::BadLayer)),
+            (
+                json!({"config": part("1", 2), "layers": [{"digest": "x", "size": 1}]}),
+                Err(ArtifactProblem::BadLayer),
+            ),
+            (json!({"config": part("1", 2), "layers": many}), Err(ArtifactProblem::BadLayer)),
+            (json!({"manifests": []}), Err(ArtifactProblem::NoLayers)),
         ];
         for (document, expected) in table {
             assert_eq!(parts(document.to_string().as_bytes()), expected, "{document}");
         }
-        assert_eq!(parts(b"<html>"), Err(Problem::NotAManifest));
+        assert_eq!(parts(b"<html>"), Err(ArtifactProblem::NotAManifest));
     }
 
     #[test]
@@ -175,26 +179,26 @@ mod tests {
         let blob = |digit: &str| Ok(Next::Chart(Blob { digest: digest(digit), bytes: 7 }));
         let table = [
             (manifest(&[provenance.clone(), layer(CHART, "2"), layer(CHART, "3")]), blob("2")),
-            (manifest(&[]), Err(Problem::NoLayers)),
-            (json!({"schemaVersion": 2, "config": {}}), Err(Problem::NoLayers)),
-            (manifest(&[provenance]), Err(Problem::NoHelmLayer)),
+            (manifest(&[]), Err(ArtifactProblem::NoLayers)),
+            (json!({"schemaVersion": 2, "config": {}}), Err(ArtifactProblem::NoLayers)),
+            (manifest(&[provenance]), Err(ArtifactProblem::NoHelmLayer)),
             (
                 manifest(&[json!({"mediaType": CHART, "digest": "sha512:1", "size": 7})]),
-                Err(Problem::BadLayer),
+                Err(ArtifactProblem::BadLayer),
             ),
-            (manifest(&[json!({"mediaType": CHART, "digest": hex("2")})]), Err(Problem::BadLayer)),
+            (manifest(&[json!({"mediaType": CHART, "digest": hex("2")})]), Err(ArtifactProblem::BadLayer)),
             (index(json!([arm, amd])), Ok(Next::Manifest(digest("5")))),
             (index(json!([arm, {"digest": hex("6")}])), Ok(Next::Manifest(digest("6")))),
-            (index(json!([arm])), Err(Problem::EmptyIndex)),
-            (index(json!([])), Err(Problem::EmptyIndex)),
-            (json!({"schemaVersion": 1, "layers": []}), Err(Problem::NotAManifest)),
-            (json!([1]), Err(Problem::NotAManifest)),
-            (json!("text"), Err(Problem::NotAManifest)),
+            (index(json!([arm])), Err(ArtifactProblem::EmptyIndex)),
+            (index(json!([])), Err(ArtifactProblem::EmptyIndex)),
+            (json!({"schemaVersion": 1, "layers": []}), Err(ArtifactProblem::NotAManifest)),
+            (json!([1]), Err(ArtifactProblem::NotAManifest)),
+            (json!("text"), Err(ArtifactProblem::NotAManifest)),
         ];
         for (document, expected) in table {
             assert_eq!(read(document.to_string().as_bytes()), expected, "{document}");
         }
-        assert_eq!(read(b"<html>"), Err(Problem::NotAManifest));
-        assert_eq!(read("[".repeat(100_000).as_bytes()), Err(Problem::NotAManifest));
+        assert_eq!(read(b"<html>"), Err(ArtifactProblem::NotAManifest));
+        assert_eq!(read("[".repeat(100_000).as_bytes()), Err(ArtifactProblem::NotAManifest));
     }
 }

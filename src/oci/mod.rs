@@ -30,23 +30,23 @@ use crate::limits;
 use crate::net;
 
 use manifest::Blob;
-use wire::{Running, Wire};
+use wire::{RunningPools, Wire};
 
 pub use cache::Cache;
-pub(crate) use cache::Content;
+pub(crate) use cache::VerifiedContent;
 pub use digest::Digest;
-pub use error::{Error, Verdict};
+pub use error::{Error, PullVerdict};
 pub use login::Keychain;
-pub(crate) use puller::Pulled;
+pub(crate) use puller::PulledChart;
 pub use puller::Puller;
-pub use reference::Reference;
-pub use wire::{Network, SILENCE};
+pub use reference::ArtifactReference;
+pub use wire::{RegistryNetwork, SILENCE};
 
 /// A chart to pull, and the credentials for it.
 #[derive(Debug)]
-pub struct Order {
+pub struct PullOrder {
     /// The artifact.
-    pub reference: Reference,
+    pub reference: ArtifactReference,
     /// Logins.
     pub keychain: Keychain,
     /// PEM of the only trusted CAs, if any.
@@ -58,20 +58,20 @@ pub struct Order {
 /// an order for that host. Errors: [`Error::Net`] if it does not answer, [`Error::Reference`] if the place
 /// is not an address.
 pub(crate) fn probe<'a>(
-    network: &Network,
+    network: &RegistryNetwork,
     registries: &[Registry],
     place: &str,
-    orders: impl IntoIterator<Item = &'a Order>,
+    orders: impl IntoIterator<Item = &'a PullOrder>,
 ) -> Result<(String, u16), Error> {
     let url = source::base(place, registries).ok_or(Error::Reference("no host and no URL"))?;
     let is_for_it =
-        |order: &&Order| source::base(&order.reference.registry, registries).as_ref() == Some(&url);
+        |order: &&PullOrder| source::base(&order.reference.registry, registries).as_ref() == Some(&url);
     let bundle = orders.into_iter().find(is_for_it).and_then(|order| order.ca_bundle.clone());
     let base = format!("{}://{}", url.scheme, url.authority());
     let host = source::host_key(&url);
-    let mut wire = Wire::new(network, registries, Running::until(&Stop::new()), host.clone(), bundle);
+    let mut wire = Wire::new(network, registries, RunningPools::until(&Stop::new()), host.clone(), bundle);
     let target = format!("{base}/v2/");
-    let request = net::Request::get(&target);
+    let request = net::HttpRequest::get(&target);
     let limits = wire.limits(Duration::from_secs(15));
     let sent = wire.http(&url)?.send(&request, &limits);
     sent.map(|response| (base, response.status)).map_err(|source| Error::Net { host, source })

@@ -11,24 +11,24 @@ const DOCKER_HUB: &str = "index.docker.io";
 
 /// An artifact in a registry.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reference {
+pub struct ArtifactReference {
     /// Host and port as written, in lower case; Docker Hub is `index.docker.io`.
     pub(crate) registry: String,
     /// Path of the repository.
     pub(crate) repository: String,
     /// The requested version. A tag beside a digest is ignored.
-    pub(crate) target: Target,
+    pub(crate) target: TagOrDigest,
 }
 
 /// A version in a repository.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
+pub(crate) enum TagOrDigest {
     /// The current target of the tag.
     Tag(String),
     Digest(Digest),
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for TagOrDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tag(tag) => f.write_str(tag),
@@ -37,14 +37,14 @@ impl fmt::Display for Target {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ArtifactReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let delimiter = if matches!(self.target, Target::Tag(_)) { ':' } else { '@' };
+        let delimiter = if matches!(self.target, TagOrDigest::Tag(_)) { ':' } else { '@' };
         write!(f, "{}/{}{delimiter}{}", self.registry, self.repository, self.target)
     }
 }
 
-impl Reference {
+impl ArtifactReference {
     /// Parses a reference; drops a leading `oci://`. Errors: what is wrong with it, without the text itself,
     /// because it may contain a password before the host.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
@@ -74,8 +74,8 @@ impl Reference {
             return Err("Docker Hub needs the whole path, such as library/name");
         }
         let target = match (digest, tag) {
-            (Some(digest), _) => Target::Digest(digest),
-            (None, Some(tag)) => Target::Tag(tag.to_owned()),
+            (Some(digest), _) => TagOrDigest::Digest(digest),
+            (None, Some(tag)) => TagOrDigest::Tag(tag.to_owned()),
             (None, None) => return Err("neither a tag nor a digest"),
         };
         Ok(Self { registry, repository: repository.to_owned(), target })
@@ -162,22 +162,24 @@ mod tests {
             ("@", None),
         ];
         for (text, expected) in table {
-            let found = Reference::parse(text).ok().map(|reference| reference.to_string());
+            let found = ArtifactReference::parse(text).ok().map(|reference| reference.to_string());
             assert_eq!(found.as_deref(), expected, "{text}");
         }
         for name in ["reg.example.org/xy", "reg.example.org/xy:1.0.0"] {
-            let found = Reference::parse(&format!("{name}@{pinned}")).unwrap();
+            let found = ArtifactReference::parse(&format!("{name}@{pinned}")).unwrap();
             assert_eq!(found.to_string(), format!("reg.example.org/xy@{pinned}"), "the digest decides");
         }
         let long = |n: usize| format!("reg.example.org/{}:{}", "a".repeat(n), "1".repeat(n));
-        assert!(Reference::parse(&long(128)).is_ok() && Reference::parse(&long(129)).is_err());
-        assert!(Reference::parse(&format!("reg.example.org/{}:1", "a".repeat(256))).is_err());
+        assert!(
+            ArtifactReference::parse(&long(128)).is_ok() && ArtifactReference::parse(&long(129)).is_err()
+        );
+        assert!(ArtifactReference::parse(&format!("reg.example.org/{}:1", "a".repeat(256))).is_err());
     }
 
     #[test]
     fn no_text_makes_the_parser_panic() {
         for text in super::super::testing::texts("a.:/@[]é%s\u{0}", 20_000) {
-            let _ = Reference::parse(&text);
+            let _ = ArtifactReference::parse(&text);
         }
     }
 }

@@ -13,7 +13,7 @@ use super::wire::Wire;
 use crate::base::redact::Secret;
 use crate::format::{percent, view};
 use crate::limits;
-use crate::net::{self, Request, Response, Url, Zone, login};
+use crate::net::{self, AddressZone, HttpRequest, HttpResponse, Url, login};
 
 /// Timeout of a request with a small response, without the body of a chart.
 const SMALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a request, answers one challenge, and returns a response with status 200 or 206.
-    pub(super) fn ask(&mut self, question: Question<'_>) -> Result<Response, Error> {
+    pub(super) fn ask(&mut self, question: Question<'_>) -> Result<HttpResponse, Error> {
         let (mut response, host) = self.follow(question)?;
         if response.status == 401
             && host == self.endpoint.host
@@ -75,7 +75,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a request and follows redirects. Returns the host of the response too.
-    fn follow(&mut self, question: Question<'_>) -> Result<(Response, String), Error> {
+    fn follow(&mut self, question: Question<'_>) -> Result<(HttpResponse, String), Error> {
         let mut target = self.endpoint.url(question.path);
         for _ in 0..=limits::OCI_REDIRECTS_MAX {
             let (response, url) = self.send(question, &target)?;
@@ -99,7 +99,7 @@ impl<'a> Session<'a> {
     }
 
     /// One request to one host. Only the registry itself gets credentials.
-    fn send(&mut self, question: Question<'_>, target: &str) -> Result<(Response, Url), Error> {
+    fn send(&mut self, question: Question<'_>, target: &str) -> Result<(HttpResponse, Url), Error> {
         let url = Url::parse(target)
             .map_err(|_| Error::Redirect { host: self.endpoint.host.clone(), why: "no usable URL" })?;
         let range = format!("bytes={}-", question.from);
@@ -112,7 +112,7 @@ impl<'a> Session<'a> {
             headers.push(("Authorization", value.expose()));
         }
         let request =
-            Request { method: question.method, url: target, headers: &headers, body: None, gzip: false };
+            HttpRequest { method: question.method, url: target, headers: &headers, body: None, gzip: false };
         let response = exchange(&mut self.wire, &url, &request, question.total)?;
         Ok((response, url))
     }
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
         }
         let method = if form.is_some() { "POST" } else { "GET" };
         let body = form.map(str::as_bytes);
-        let request = Request { method, url: target, headers: &headers, body, gzip: false };
+        let request = HttpRequest { method, url: target, headers: &headers, body, gzip: false };
         let mut response = exchange(&mut self.wire, url, &request, SMALL_TIMEOUT)?;
         let host = host_key(url);
         if response.status != 200 {
@@ -199,9 +199,9 @@ impl<'a> Session<'a> {
 fn exchange(
     wire: &mut Wire<'_>,
     url: &Url,
-    request: &Request<'_>,
+    request: &HttpRequest<'_>,
     total: Duration,
-) -> Result<Response, Error> {
+) -> Result<HttpResponse, Error> {
     let http = wire.http(url)?;
     http.send(request, &wire.limits(total)).map_err(|source| match source {
         net::Error::Closed => Error::Stopped,
@@ -234,7 +234,7 @@ fn check_realm(realm: &Url, registry: &Url, is_named: bool) -> Result<(), &'stat
     if realm.scheme != "https" && realm.scheme != registry.scheme {
         return Err("its token service does not use TLS");
     }
-    let is_inside = Zone::of_text(&realm.host).is_some_and(|zone| zone > Zone::World);
+    let is_inside = AddressZone::of_text(&realm.host).is_some_and(|zone| zone > AddressZone::World);
     if is_inside && realm.host != registry.host && !is_named {
         return Err("its token service is at a private address of another host");
     }
@@ -279,7 +279,7 @@ fn encode(pairs: &[(&str, &str)]) -> String {
 }
 
 #[derive(Deserialize)]
-struct Refusal {
+struct RegistryRefusal {
     #[serde(default)]
     errors: Vec<RefusalItem>,
 }
@@ -290,7 +290,7 @@ struct RefusalItem {
     code: String,
 }
 
-fn refusal(host: &str, path: &str, response: &mut Response) -> Error {
+fn refusal(host: &str, path: &str, response: &mut HttpResponse) -> Error {
     let seconds = response.header("retry-after").and_then(|text| text.trim().parse::<u32>().ok());
     let mut body = Vec::new();
     let max = u64::try_from(limits::OCI_ERROR_BYTES_MAX).unwrap_or(u64::MAX);
@@ -307,7 +307,7 @@ fn refusal(host: &str, path: &str, response: &mut Response) -> Error {
 
 /// The code of a registry's error. The rest is not shown, because it may repeat the request.
 fn error_code(body: &[u8]) -> Option<String> {
-    let code = view::parse::<Refusal>(body).ok()?.errors.into_iter().next()?.code;
+    let code = view::parse::<RegistryRefusal>(body).ok()?.errors.into_iter().next()?.code;
     let is_code = (1..=40).contains(&code.len()) && code.bytes().all(|c| c.is_ascii_uppercase() || c == b'_');
     is_code.then_some(code)
 }

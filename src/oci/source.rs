@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::reference::Reference;
+use super::reference::ArtifactReference;
 use crate::config::settings::Registry;
 use crate::net::Url;
 
@@ -10,7 +10,7 @@ use crate::net::Url;
 const LOCAL_REGISTRY: &str = "registry.local.gardener.cloud:";
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Source {
+pub(super) enum RegistrySource {
     /// A directory with an OCI layout.
     Layout(PathBuf),
     /// A mirror of the requested registry.
@@ -38,18 +38,20 @@ impl Endpoint {
 }
 
 /// All sources, the preferred one first.
-pub(super) fn sources(reference: &Reference, registries: &[Registry]) -> Vec<Source> {
+pub(super) fn sources(reference: &ArtifactReference, registries: &[Registry]) -> Vec<RegistrySource> {
     let entry = entry(registries, &reference.registry);
     let mut found = Vec::new();
     if let Some(dir) = entry.and_then(|entry| entry.layout_dir.clone()) {
-        found.push(Source::Layout(dir));
+        found.push(RegistrySource::Layout(dir));
     }
     for mirror in entry.map_or(&[] as &[String], |entry| &entry.mirrors) {
         let rewrites = entry.map_or(&[] as &[_], |entry| &entry.rewrites);
         let repository = rewrite(&reference.repository, rewrites);
-        found.extend(endpoint(mirror, &repository, registries).map(Source::Mirror));
+        found.extend(endpoint(mirror, &repository, registries).map(RegistrySource::Mirror));
     }
-    found.extend(endpoint(&reference.registry, &reference.repository, registries).map(Source::Registry));
+    found.extend(
+        endpoint(&reference.registry, &reference.repository, registries).map(RegistrySource::Registry),
+    );
     found
 }
 
@@ -107,12 +109,12 @@ mod tests {
     use super::*;
 
     fn places(reference: &str, registries: &[Registry]) -> Vec<String> {
-        let text = |source: &Source| match source {
-            Source::Layout(dir) => format!("layout {}", dir.display()),
-            Source::Mirror(endpoint) => format!("mirror {} {}", endpoint.host, endpoint.url("x")),
-            Source::Registry(endpoint) => format!("registry {} {}", endpoint.host, endpoint.url("x")),
+        let text = |source: &RegistrySource| match source {
+            RegistrySource::Layout(dir) => format!("layout {}", dir.display()),
+            RegistrySource::Mirror(endpoint) => format!("mirror {} {}", endpoint.host, endpoint.url("x")),
+            RegistrySource::Registry(endpoint) => format!("registry {} {}", endpoint.host, endpoint.url("x")),
         };
-        sources(&Reference::parse(reference).unwrap(), registries).iter().map(text).collect()
+        sources(&ArtifactReference::parse(reference).unwrap(), registries).iter().map(text).collect()
     }
 
     #[test]

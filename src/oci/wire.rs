@@ -14,13 +14,13 @@ use crate::base::stop::Stop;
 use crate::config::settings::Registry;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Reach, Roots, SystemCas, TlsError,
-    Traffic, Url, Zone,
+    self, AddressZone, CertificatePair, Dial, Http, ProxyPolicy, Reach, RequestLimits, SystemCas, TlsError,
+    TlsParty, Traffic, TrustedRoots, Url,
 };
 
 /// The network settings of the machine.
 #[derive(Clone, Debug)]
-pub struct Network {
+pub struct RegistryNetwork {
     /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// The proxy policy; an unusable variable fails each pull.
@@ -40,7 +40,7 @@ pub const SILENCE: Duration = Duration::from_secs(15);
 
 /// Pools that a stop ends, and the traffic of all of them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Running {
+pub(super) struct RunningPools {
     pools: Arc<Mutex<Pools>>,
     pub(super) traffic: Traffic,
 }
@@ -52,7 +52,7 @@ struct Pools {
     ended: bool,
 }
 
-impl Running {
+impl RunningPools {
     /// Pools that end when `stop` is pulled.
     pub(super) fn until(stop: &Stop) -> Self {
         let running = Self::default();
@@ -87,13 +87,13 @@ impl Running {
 }
 
 pub(super) struct Wire<'a> {
-    network: &'a Network,
+    network: &'a RegistryNetwork,
     registries: &'a [Registry],
     /// CAs of the order. They replace all others, except those that are configured for another host.
     bundle: Option<Arc<[u8]>>,
     /// The host of the order.
     host: String,
-    running: Running,
+    running: RunningPools,
     pools: Vec<(String, u64, Http)>,
     /// The reach of that host.
     registry: Reach,
@@ -107,9 +107,9 @@ impl Drop for Wire<'_> {
 
 impl<'a> Wire<'a> {
     pub(super) fn new(
-        network: &'a Network,
+        network: &'a RegistryNetwork,
         registries: &'a [Registry],
-        running: Running,
+        running: RunningPools,
         host: String,
         bundle: Option<Arc<[u8]>>,
     ) -> Self {
@@ -117,8 +117,8 @@ impl<'a> Wire<'a> {
     }
 
     /// The timeouts of a request within `total`.
-    pub(super) const fn limits(&self, total: Duration) -> Limits {
-        Limits {
+    pub(super) const fn limits(&self, total: Duration) -> RequestLimits {
+        RequestLimits {
             connect: CONNECT_TIMEOUT,
             total: Some(total),
             response: Some(RESPONSE_TIMEOUT),
@@ -138,7 +138,7 @@ impl<'a> Wire<'a> {
             .proxy
             .clone()
             .map_err(|problem| Error::Net { host: host.clone(), source: net::Error::Proxy(problem) })?;
-        let settings = net::Settings {
+        let settings = net::ConnectionSettings {
             dialer: Arc::clone(&self.network.dialer),
             party: Arc::new(self.party(&host)),
             server_name: None,
@@ -170,8 +170,8 @@ impl<'a> Wire<'a> {
         if self.is_named(url) {
             return Reach::anywhere();
         }
-        let is_inside = self.registry.seen().is_some_and(|zone| zone >= Zone::Site);
-        Reach::up_to(if is_inside { Zone::Site } else { Zone::World })
+        let is_inside = self.registry.seen().is_some_and(|zone| zone >= AddressZone::Site);
+        Reach::up_to(if is_inside { AddressZone::Site } else { AddressZone::World })
     }
 
     fn party(&self, host: &str) -> HostParty {
@@ -202,12 +202,12 @@ struct HostParty {
     pair: Option<(PathBuf, PathBuf)>,
 }
 
-impl Party for HostParty {
-    fn roots(&self) -> Result<Roots, TlsError> {
+impl TlsParty for HostParty {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
         Ok(match &self.trust {
-            Trust::System(cas) => Roots::System(cas.clone()),
-            Trust::File(path) => Roots::Pem(read_pem(path)?),
-            Trust::Bundle(pem) => Roots::Pem(Arc::clone(pem)),
+            Trust::System(cas) => TrustedRoots::System(cas.clone()),
+            Trust::File(path) => TrustedRoots::Pem(read_pem(path)?),
+            Trust::Bundle(pem) => TrustedRoots::Pem(Arc::clone(pem)),
         })
     }
 

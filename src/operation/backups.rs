@@ -3,8 +3,8 @@
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
 use crate::backup::garden;
-use crate::extension::{Patience, Wish};
-use crate::flow::{Failed, Step};
+use crate::extension::{DesiredExtension, ExtensionPatience};
+use crate::flow::{Failed, TaskStep};
 
 use super::objects::{Desired, ObjectRow};
 use super::work::Work;
@@ -16,12 +16,16 @@ pub(super) const ENTRY: ObjectRow =
 fn desired(work: &Work) -> Vec<Desired> {
     let name = garden::entry_name(work.plane(), &work.view.status_uid);
     let target = garden::entry(&work.view.namespace, &name);
-    vec![Desired { target, wish: Wish::default(), patience: Patience::of(&BACKUP_ENTRY) }]
+    vec![Desired {
+        target,
+        wish: DesiredExtension::default(),
+        patience: ExtensionPatience::of(&BACKUP_ENTRY),
+    }]
 }
 
 /// Writes it, for the Seed's bucket.
-fn deploy(work: &Work, desired: &Desired) -> Result<Step, Failed> {
+fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     let bucket = text(&work.inputs.seed["metadata"]["uid"]);
-    garden::deploy_entry(&work.env.garden, &desired.target, (&work.shoot, bucket), work.now())?;
-    Ok(Step::Done)
+    garden::deploy_entry(&work.env.garden, &desired.target, &work.shoot, bucket, work.now())?;
+    Ok(TaskStep::Done)
 }

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch};
-use crate::shoot::Phase;
+use crate::shoot::RotationPhase;
 use crate::shoot::rewrite;
 use crate::shoot::rewrite::accounts::SigningKey;
 use crate::shoot::rotation::{ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
@@ -25,9 +25,9 @@ const LABELED: &str = "credentials.gardener.cloud/resources-labeled";
 const SNAPSHOTTED: &str = "credentials.gardener.cloud/etcd-snapshotted";
 
 /// Adds the label to all objects that must be encrypted again. The objects of a new Shoot are encrypted from the start.
-pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if is_new(work) || has(work, LABELED)? {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     let (resources, key) =
         (rewrite::resources(&work.view), work.secrets()?.current(ENCRYPTION_KEY).to_owned());
@@ -35,20 +35,20 @@ pub(super) fn label(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let step = rewrite.label(&|| client(work), &resources, &key);
     work.rewrite = rewrite;
     let step = step?;
-    if step == Step::Done {
+    if step == TaskStep::Done {
         annotate(work, &[(LABELED, json!("true"))])?;
     }
     Ok(step)
 }
 
 /// Removes the label, and records in the garden what is encrypted now.
-pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if !is_new(work) {
         let mut rewrite = std::mem::take(&mut work.rewrite);
         let step = rewrite.unlabel(&|| client(work), &rewrite::resources(&work.view));
         work.rewrite = rewrite;
         let step = step?;
-        if step != Step::Done {
+        if step != TaskStep::Done {
             return Ok(step);
         }
         // Before the status: a remaining annotation would make the next rotation skip its writes.
@@ -60,11 +60,11 @@ pub(super) fn unlabel(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     if let Some(patch) = status::encrypted(&work.shoot, provider, resources) {
         work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Gives ServiceAccounts tokens that the new key signs.
-pub(super) fn renew_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn renew_accounts(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mut accounts = std::mem::take(&mut work.accounts);
     let step = signing_key(work).and_then(|key| accounts.renew(&|| client(work), key));
     work.accounts = accounts;
@@ -72,10 +72,10 @@ pub(super) fn renew_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Faile
 }
 
 /// Deletes their tokens that the old key has signed.
-pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let entry = &work.shoot["status"]["credentials"]["rotation"]["serviceAccountKey"];
     let Ok(prepared) = parse_rfc3339(text(&entry["lastInitiationFinishedTime"])) else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     let mut accounts = std::mem::take(&mut work.accounts);
     let step = signing_key(work).and_then(|key| accounts.clean(&|| client(work), key, prepared));
@@ -87,7 +87,7 @@ pub(super) fn clean_accounts(work: &mut Work, _: &Attempt) -> Result<Step, Faile
 pub(super) fn forget_populated(work: &Work, live: Option<&Value>) -> Result<(), Failed> {
     let is_populated =
         live.is_some_and(|live| live["metadata"]["annotations"][KeyOrder::POPULATED].is_string());
-    if is_populated && work.view.rotations.encryption_key.phase == Phase::Completing {
+    if is_populated && work.view.rotations.encryption_key.phase == RotationPhase::Completing {
         annotate(work, &[(KeyOrder::POPULATED, Value::Null)])?;
     }
     Ok(())
@@ -104,7 +104,7 @@ fn signing_key(work: &Work) -> Result<SigningKey<'_>, Failed> {
 fn is_new(work: &Work) -> bool {
     let phase = work.view.rotations.encryption_key.phase;
     let provider = &work.shoot["status"]["credentials"]["encryptionAtRest"]["provider"]["type"];
-    text(provider).is_empty() && !matches!(phase, Phase::Preparing | Phase::Completing)
+    text(provider).is_empty() && !matches!(phase, RotationPhase::Preparing | RotationPhase::Completing)
 }
 
 fn client(work: &Work) -> Result<Client, Failed> {

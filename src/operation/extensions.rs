@@ -8,8 +8,10 @@ use crate::api::extensions::{
     SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
 use crate::api::meta::{Key, Resource};
-use crate::extension::{Class, Enabled, Moment, Patience, Target, enabled};
-use crate::flow::{Failed, Step};
+use crate::extension::{
+    EnabledExtension, ExtensionClass, ExtensionObject, ExtensionPatience, ReconcileMoment, enabled,
+};
+use crate::flow::{Failed, TaskStep};
 
 use super::objects::{Desired, Leaving, ObjectRow};
 use super::times::FIVE_MINUTES;
@@ -17,15 +19,15 @@ use super::work::Work;
 
 /// Those that are reconciled before the API server; a deletion deletes those that must go before it.
 pub(super) const BEFORE: ObjectRow = ObjectRow {
-    desired: |work| desired(work, Moment::Before),
-    leaving: |work| leaving(work, Moment::Before),
+    desired: |work| desired(work, ReconcileMoment::Before),
+    leaving: |work| leaving(work, ReconcileMoment::Before),
     ..ANY
 };
 
 /// Those that are reconciled after the API server; a deletion deletes those that must go after it.
 pub(super) const AFTER: ObjectRow = ObjectRow {
-    desired: |work| desired(work, Moment::After),
-    leaving: |work| leaving(work, Moment::After),
+    desired: |work| desired(work, ReconcileMoment::After),
+    leaving: |work| leaving(work, ReconcileMoment::After),
     ..ANY
 };
 
@@ -37,8 +39,13 @@ pub(super) const ANY: ObjectRow = ObjectRow {
     desired: |_| Vec::new(),
     write: deploy,
     leaving: |work| {
-        let all = Target::of_class(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?;
-        Ok(all.into_iter().map(|target| going(target, Patience::of(&EXTENSION))).collect())
+        let all = ExtensionObject::of_class(
+            &work.env.seed,
+            &EXTENSION,
+            work.plane(),
+            ExtensionClass::Shoot.as_str(),
+        )?;
+        Ok(all.into_iter().map(|target| going(target, ExtensionPatience::of(&EXTENSION))).collect())
     },
 };
 
@@ -46,41 +53,41 @@ pub(super) const ANY: ObjectRow = ObjectRow {
 pub(super) const ALL_KINDS: ObjectRow = ObjectRow { leaving: of_all_kinds, ..ANY };
 
 /// The objects of a Shoot.
-fn wanted(work: &Work) -> Vec<Enabled> {
-    enabled(&work.shoot["spec"]["extensions"], &work.env.registered(), Class::Shoot)
+fn wanted(work: &Work) -> Vec<EnabledExtension> {
+    enabled(&work.shoot["spec"]["extensions"], &work.env.registered(), ExtensionClass::Shoot)
 }
 
 pub(super) fn names(work: &Work) -> Vec<String> {
     wanted(work).into_iter().map(|extension| extension.name).collect()
 }
 
-fn desired(work: &Work, moment: Moment) -> Vec<Desired> {
-    let of = |extension: Enabled| Desired {
-        target: Target { resource: EXTENSION, key: Key::new(work.plane(), extension.name.as_str()) },
-        wish: extension.wish(Class::Shoot),
+fn desired(work: &Work, moment: ReconcileMoment) -> Vec<Desired> {
+    let of = |extension: EnabledExtension| Desired {
+        target: ExtensionObject { resource: EXTENSION, key: Key::new(work.plane(), extension.name.as_str()) },
+        wish: extension.wish(ExtensionClass::Shoot),
         patience: extension.patience(),
     };
     wanted(work).into_iter().filter(|extension| extension.moment == moment).map(of).collect()
 }
 
 /// Each operation triggers the extension.
-fn deploy(work: &Work, desired: &Desired) -> Result<Step, Failed> {
+fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     desired.target.deploy(&work.env.seed, &desired.wish, work.now())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-const fn going(target: Target, patience: Patience) -> Leaving {
+const fn going(target: ExtensionObject, patience: ExtensionPatience) -> Leaving {
     Leaving { target, patience, is_deleted: false }
 }
 
-fn with_types(work: &Work) -> Result<Vec<(Target, String)>, Failed> {
-    Ok(Target::with_types(&work.env.seed, &EXTENSION, work.plane(), Class::Shoot.as_str())?)
+fn with_types(work: &Work) -> Result<Vec<(ExtensionObject, String)>, Failed> {
+    Ok(ExtensionObject::with_types(&work.env.seed, &EXTENSION, work.plane(), ExtensionClass::Shoot.as_str())?)
 }
 
 /// The objects to delete at a lifecycle moment. Their type decides, because an object may have another name.
-fn leaving(work: &Work, moment: Moment) -> Result<Vec<Leaving>, Failed> {
+fn leaving(work: &Work, moment: ReconcileMoment) -> Result<Vec<Leaving>, Failed> {
     let wanted = wanted(work);
-    let of = |(target, kind): (Target, String)| {
+    let of = |(target, kind): (ExtensionObject, String)| {
         let by = |name: &str| wanted.iter().find(|extension| extension.name == name);
         let extension = by(&target.key.name).or_else(|| by(&kind))?;
         (extension.deleted == moment).then(|| going(target, extension.patience()))
@@ -94,7 +101,7 @@ fn stale(work: &Work) -> Result<Vec<Leaving>, Failed> {
     let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
     let all = with_types(work)?.into_iter();
     let stale = all.filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind));
-    Ok(stale.map(|(target, _)| going(target, Patience::of(&EXTENSION))).collect())
+    Ok(stale.map(|(target, _)| going(target, ExtensionPatience::of(&EXTENSION))).collect())
 }
 
 /// Kinds of a Shoot's extension objects, except records.
@@ -112,8 +119,13 @@ const KINDS: [Resource; 8] = [
 fn of_all_kinds(work: &Work) -> Result<Vec<Leaving>, Failed> {
     let mut all = Vec::new();
     for resource in &KINDS {
-        let patience = Patience { timeout: FIVE_MINUTES, ..Patience::of(resource) };
-        let found = Target::of_class(&work.env.seed, resource, work.plane(), Class::Shoot.as_str())?;
+        let patience = ExtensionPatience { timeout: FIVE_MINUTES, ..ExtensionPatience::of(resource) };
+        let found = ExtensionObject::of_class(
+            &work.env.seed,
+            resource,
+            work.plane(),
+            ExtensionClass::Shoot.as_str(),
+        )?;
         all.extend(found.into_iter().map(|target| going(target, patience)));
     }
     Ok(all)

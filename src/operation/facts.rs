@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::meta::text;
-use crate::shoot::{Phase, View, cleaner, rotation};
+use crate::shoot::{RotationPhase, ShootView, cleaner, rotation};
 
 use super::delete::found::Found;
 use super::kinds::Operation;
@@ -21,11 +21,11 @@ pub(crate) struct Facts {
     /// The garden publishes the public keys of service accounts.
     pub(crate) publishes_keys: bool,
     /// The rotation of the key of service accounts.
-    pub(crate) service_account_key: Phase,
+    pub(crate) service_account_key: RotationPhase,
     /// The rotation of CAs.
-    pub(crate) authorities: Phase,
+    pub(crate) authorities: RotationPhase,
     /// The rotation of the encryption key.
-    pub(crate) encryption_key: Phase,
+    pub(crate) encryption_key: RotationPhase,
     /// The kinds that are encrypted change, or nothing records them yet.
     pub(crate) changes_encryption: bool,
     /// The seed has backups.
@@ -40,7 +40,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// The facts of an operation. `found` is what a deletion finds in the seed.
-    pub(crate) fn new(operation: Operation, shoot: &Value, view: &View, found: Found) -> Self {
+    pub(crate) fn new(operation: Operation, shoot: &Value, view: &ShootView, found: Found) -> Self {
         let rotations = &view.rotations;
         let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
         Self {
@@ -90,11 +90,11 @@ impl Facts {
 
     /// The label of rewritten objects must be removed.
     pub(super) const fn ends_rewrite(&self) -> bool {
-        self.changes_encryption || matches!(self.encryption_key, Phase::Completing)
+        self.changes_encryption || matches!(self.encryption_key, RotationPhase::Completing)
     }
 
     pub(super) const fn completes_service_account_key(&self) -> bool {
-        matches!(self.service_account_key, Phase::Completing)
+        matches!(self.service_account_key, RotationPhase::Completing)
     }
 
     /// Old controllers would fill new Secrets with tokens that the old key has signed.
@@ -108,6 +108,6 @@ impl Facts {
     }
 }
 
-const fn is_preparing(phase: Phase) -> bool {
-    matches!(phase, Phase::Preparing | Phase::PreparingWithoutWorkersRollout)
+const fn is_preparing(phase: RotationPhase) -> bool {
+    matches!(phase, RotationPhase::Preparing | RotationPhase::PreparingWithoutWorkersRollout)
 }

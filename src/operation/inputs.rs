@@ -8,7 +8,7 @@ use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::kube::{self, Garden, ListParams};
-use crate::shoot::{Sources, View};
+use crate::shoot::{ShootView, ShootViewSources};
 
 /// The label of a Project's namespace that contains the name of the Project.
 const PROJECT_LABEL: &str = "project.gardener.cloud/name";
@@ -55,8 +55,8 @@ pub(crate) fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<Garden
 
 impl GardenInputs {
     /// The view of the Shoot that they belong to.
-    pub(crate) fn view(&self, shoot: &Value) -> View {
-        View::new(Sources {
+    pub(crate) fn view(&self, shoot: &Value) -> ShootView {
+        ShootView::new(ShootViewSources {
             shoot,
             seed: &self.seed,
             project: &self.project,

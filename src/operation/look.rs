@@ -37,6 +37,6 @@ pub(crate) fn required_extensions(
     let mut add = |each| installations.push(Arc::new(each));
     garden.list_all(&CONTROLLER_INSTALLATION, ALL_NAMESPACES, &params, &mut add)?;
     let (dns, backup) = (view.dns_types(), view.backup["provider"].as_str());
-    let required = required::of_shoot(shoot, seed, (&dns, backup), &registrations);
+    let required = required::of_shoot(shoot, seed, &dns, backup, &registrations);
     Ok(required::missing(&required, &registrations, &installations))
 }

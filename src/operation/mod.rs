@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use crate::flow::Outline;
-use crate::shoot::{Sources, View};
+use crate::flow::TaskOutline;
+use crate::shoot::{ShootView, ShootViewSources};
 
 mod backups;
 pub(crate) mod cluster;
@@ -60,8 +60,9 @@ pub(crate) fn evidence_of(operation: Operation, task: &str) -> Evidence {
 
 /// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped; none if this
 /// version does not support the operation.
-pub(crate) fn outline(operation: Operation, shoot: &Value) -> Vec<Outline> {
-    let view = View::new(Sources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
+pub(crate) fn outline(operation: Operation, shoot: &Value) -> Vec<TaskOutline> {
+    let view =
+        ShootView::new(ShootViewSources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
     facts.changes_encryption |= operation == Operation::Create;

@@ -1,7 +1,7 @@
 //! Extension objects of a Shoot are rows: what is wanted, and how it is written, awaited and deleted. Tasks call a row.
 
-use crate::extension::{Patience, Target, Wish, together};
-use crate::flow::{Attempt, Failed, Step};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience, together};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::Client;
 
 use super::work::Work;
@@ -14,7 +14,7 @@ pub(super) struct ObjectRow {
     /// The objects that the Shoot needs.
     pub(super) desired: fn(&Work) -> Vec<Desired>,
     /// Writes one of them.
-    pub(super) write: fn(&Work, &Desired) -> Result<Step, Failed>,
+    pub(super) write: fn(&Work, &Desired) -> Result<TaskStep, Failed>,
     /// The objects to delete, because the Shoot no longer needs them.
     pub(super) leaving: fn(&Work) -> Result<Vec<Leaving>, Failed>,
 }
@@ -22,34 +22,34 @@ pub(super) struct ObjectRow {
 /// An object that the Shoot needs.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Desired {
-    pub(super) target: Target,
-    pub(super) wish: Wish,
-    pub(super) patience: Patience,
+    pub(super) target: ExtensionObject,
+    pub(super) wish: DesiredExtension,
+    pub(super) patience: ExtensionPatience,
 }
 
 /// An object that goes.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Leaving {
-    pub(super) target: Target,
-    pub(super) patience: Patience,
+    pub(super) target: ExtensionObject,
+    pub(super) patience: ExtensionPatience,
     /// Its deletion is known to be requested.
     pub(super) is_deleted: bool,
 }
 
 impl ObjectRow {
     /// Writes the objects, which triggers their extensions.
-    pub(super) fn deploy(&self, work: &Work) -> Result<Step, Failed> {
+    pub(super) fn deploy(&self, work: &Work) -> Result<TaskStep, Failed> {
         for desired in (self.desired)(work) {
             let step = (self.write)(work, &desired)?;
-            if step != Step::Done {
+            if step != TaskStep::Done {
                 return Ok(step);
             }
         }
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     }
 
     /// Waits until their extensions have reconciled them.
-    pub(super) fn wait(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+    pub(super) fn wait(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         let cluster = (self.cluster)(work);
         let looks = (self.desired)(work)
             .into_iter()
@@ -58,13 +58,13 @@ impl ObjectRow {
     }
 
     /// Writes the objects once in an operation, and waits for them.
-    pub(super) fn deploy_and_wait(&self, work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+    pub(super) fn deploy_and_wait(&self, work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         for desired in (self.desired)(work) {
             if work.written.contains(&desired.target) {
                 continue;
             }
             let step = (self.write)(work, &desired)?;
-            if step != Step::Done {
+            if step != TaskStep::Done {
                 return Ok(step);
             }
             work.written.insert(desired.target);
@@ -73,18 +73,18 @@ impl ObjectRow {
     }
 
     /// Deletes the objects that go.
-    pub(super) fn delete(&self, work: &Work) -> Result<Step, Failed> {
+    pub(super) fn delete(&self, work: &Work) -> Result<TaskStep, Failed> {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
         delete_each(work, cluster, &leaving)
     }
 
     /// Waits until they are gone.
-    pub(super) fn wait_gone(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+    pub(super) fn wait_gone(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         wait_each((self.cluster)(work), &(self.leaving)(work)?, attempt)
     }
 
     /// Deletes the objects that go, and waits until they are gone.
-    pub(super) fn delete_and_wait(&self, work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+    pub(super) fn delete_and_wait(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
         delete_each(work, cluster, &leaving)?;
         wait_each(cluster, &leaving, attempt)
@@ -92,14 +92,15 @@ impl ObjectRow {
 }
 
 /// Deletes the objects that are not deleted yet. A failed deletion does not stop the others.
-fn delete_each(work: &Work, cluster: &Client, objects: &[Leaving]) -> Result<Step, Failed> {
+fn delete_each(work: &Work, cluster: &Client, objects: &[Leaving]) -> Result<TaskStep, Failed> {
     let now = work.now();
-    let delete =
-        |leaving: &Leaving| leaving.target.delete(cluster, now).map(|()| Step::Done).map_err(Failed::from);
+    let delete = |leaving: &Leaving| {
+        leaving.target.delete(cluster, now).map(|()| TaskStep::Done).map_err(Failed::from)
+    };
     together(objects.iter().filter(|leaving| !leaving.is_deleted).map(delete).collect())
 }
 
-fn wait_each(cluster: &Client, objects: &[Leaving], attempt: &Attempt) -> Result<Step, Failed> {
+fn wait_each(cluster: &Client, objects: &[Leaving], attempt: &Attempt) -> Result<TaskStep, Failed> {
     let look = |leaving: &Leaving| leaving.target.wait_gone(cluster, leaving.patience, attempt);
     together(objects.iter().map(look).collect())
 }

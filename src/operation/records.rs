@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
-use crate::extension::{Patience, Target, Wish, dns_record};
-use crate::flow::{Failed, Step};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience, dns_record};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Garden, Seed};
 use crate::runtime::write;
 
@@ -41,7 +41,7 @@ struct Record {
 }
 
 impl Record {
-    fn target(&self) -> Target {
+    fn target(&self) -> ExtensionObject {
         target(&self.namespace, &self.shoot, self.role)
     }
 
@@ -49,7 +49,7 @@ impl Record {
         Key::new(self.namespace.as_str(), format!("dnsrecord-{}-{}", self.shoot, self.role))
     }
 
-    fn wish(&self) -> Wish {
+    fn wish(&self) -> DesiredExtension {
         let is_ipv6 = dns_record::record_type(&self.address) == "AAAA";
         let record = dns_record::Record {
             provider: &json!(self.provider),
@@ -91,14 +91,14 @@ fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
     let of = |record: Record| Desired {
         target: record.target(),
         wish: record.wish(),
-        patience: Patience::of(&DNS_RECORD),
+        patience: ExtensionPatience::of(&DNS_RECORD),
     };
     wanted(work, role).map(of).into_iter().collect()
 }
 
 /// Writes a record with the credentials of its provider. The garden may request that it is written even if nothing has
 /// changed. Not finished while an older record must be deleted first.
-fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<Step, Failed> {
+fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<TaskStep, Failed> {
     if let Some(record) = wanted(work, role) {
         bring_credentials(&work.env.garden, &work.env.seed, &record)?;
     }
@@ -112,7 +112,7 @@ fn leaving(work: &Work, role: &str) -> Result<Vec<Leaving>, Failed> {
     let live = target.find(&work.env.seed)?;
     let of = |live: Value| Leaving {
         target,
-        patience: Patience::of(&DNS_RECORD),
+        patience: ExtensionPatience::of(&DNS_RECORD),
         is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
     };
     Ok(live.map(of).into_iter().collect())
@@ -137,8 +137,8 @@ fn wanted(work: &Work, role: &'static str) -> Option<Record> {
 }
 
 /// The record of a Shoot's role in the namespace of its control plane.
-pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> Target {
-    Target { resource: DNS_RECORD, key: Key::new(namespace, format!("{shoot}-{role}")) }
+pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> ExtensionObject {
+    ExtensionObject { resource: DNS_RECORD, key: Key::new(namespace, format!("{shoot}-{role}")) }
 }
 
 fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::components::managed::{self, Managed};
 use crate::components::references::{self, Referrer};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::work::Work;
 
@@ -12,12 +12,12 @@ use super::work::Work;
 pub(super) const MANAGED_RESOURCE: &str = "referenced-resources";
 
 /// Copies the objects that the Shoot's `spec.resources` names to the namespace of its control plane.
-pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let view = &work.view;
     let (references, from, to) = (&view.resources, &*view.namespace, &*view.technical_id);
     let copies = references::copies(&work.env.garden, &Referrer { kind: "Shoot", references, from, to })?;
     managed::deploy(&work.env.seed, &objects(&view.technical_id, &copies))?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// A ManagedResource of class `seed`.

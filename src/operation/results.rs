@@ -3,7 +3,7 @@
 use crate::config::control_plane::EtcdMode;
 use crate::flow::Failed;
 use crate::shoot::Outside;
-use crate::shoot::secrets::Made;
+use crate::shoot::secrets::ShootSecrets;
 
 use super::components::kube_apiserver;
 
@@ -36,7 +36,7 @@ impl<T> Slot<T> {
 #[derive(Default)]
 pub(super) struct Results {
     /// The Secrets of the control plane.
-    pub(super) secrets: Slot<Made>,
+    pub(super) secrets: Slot<ShootSecrets>,
     /// Who runs the etcds.
     pub(super) etcd: Slot<EtcdMode>,
     /// The address of the API server outside the seed.

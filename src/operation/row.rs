@@ -7,4 +7,4 @@ use super::facts::Facts;
 use super::work::Work;
 
 /// A task of an operation.
-pub(super) type Row = flow::Row<Work, Facts, Evidence>;
+pub(super) type Row = flow::TaskRow<Work, Facts, Evidence>;

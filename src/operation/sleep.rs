@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::base::clock::Timestamp;
 use crate::extension::together;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::Seed;
 
 use super::components::COMPONENTS;
@@ -17,19 +17,22 @@ use super::times::STORE_PERIOD;
 use super::work::Work;
 
 /// Shuts the control plane down. Its Services stay, so that the address stays the same for the owner.
-pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let now = work.now();
     // Writes of the applier must not fail because the server stops: they would not be retried before the Shoot is
     // awake.
     if !work.env.served.let_go(work.plane(), now) {
-        return Ok(Step::again(STORE_PERIOD, "the applier has not seen the hibernation of the Shoot yet"));
+        return Ok(TaskStep::again(
+            STORE_PERIOD,
+            "the applier has not seen the hibernation of the Shoot yet",
+        ));
     }
     let step = stop(&work.env.seed, work.plane(), now)?;
-    if step != Step::Done {
+    if step != TaskStep::Done {
         return Ok(step);
     }
     work.env.connector.forget(work.plane());
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 fn workloads(turn: Turn) -> impl Iterator<Item = Workload> {
@@ -38,26 +41,26 @@ fn workloads(turn: Turn) -> impl Iterator<Item = Workload> {
 }
 
 /// Stops the workloads of all components, turn by turn.
-fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<Step, Failed> {
+fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<TaskStep, Failed> {
     for turn in Turn::ALL {
         let steps = workloads(turn).map(|workload| {
             workload.stop(seed, namespace, now)?;
             workload.wait_stopped(seed, namespace)
         });
         let step = together(steps.collect())?;
-        if step != Step::Done {
+        if step != TaskStep::Done {
             return Ok(step);
         }
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// The workloads that still run, in the order in which they stop.
 pub(super) fn control_plane_seen(seen: &Looker<'_>) -> Found {
     let looks = Turn::ALL.into_iter().flat_map(workloads).map(|workload| {
         Ok(match workload.wait_stopped(seen.seed, seen.plane())? {
-            Step::Done => Seen::There,
-            Step::Again { why, .. } => missing(why.text),
+            TaskStep::Done => Seen::There,
+            TaskStep::Again { why, .. } => missing(why.text),
         })
     });
     Ok(all(looks.collect::<Result<_, Failed>>()?))

@@ -9,7 +9,7 @@ use crate::config::control_plane;
 use crate::deployer;
 use crate::flow::Failed;
 use crate::format::time::time_of_day;
-use crate::shoot::View;
+use crate::shoot::ShootView;
 
 use super::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use super::work::Work;
@@ -19,7 +19,7 @@ const STARTS_WITHIN: i64 = 5;
 
 /// The settings of snapshots.
 pub(super) struct Wanted<'a> {
-    settings: &'a control_plane::Snapshots,
+    settings: &'a control_plane::EtcdSnapshots,
     entry: String,
     image: String,
     schedule: String,
@@ -80,7 +80,7 @@ impl Wanted<'_> {
 
 /// Once a day, in the first hour of the maintenance time window, as in upstream, and early enough to defragment within
 /// it. The minute differs between Shoots with the same window.
-fn daily(view: &View) -> String {
+fn daily(view: &ShootView) -> String {
     const DAY: i64 = 24 * 60;
     let minute = |time: &str| time_of_day(time).map(|seconds| seconds / 60);
     let begin = minute(&view.maintenance_begin).unwrap_or(0);
@@ -97,21 +97,21 @@ mod tests {
     #[test]
     fn a_day_has_one_time_in_the_window() {
         let at = |begin: &str, uid: &str| {
-            daily(&View {
+            daily(&ShootView {
                 maintenance_begin: begin.to_owned(),
                 status_uid: uid.to_owned(),
-                ..View::default()
+                ..ShootView::default()
             })
         };
         assert_eq!(at("220000+0000", ""), "0 22 * * *");
         assert_eq!(at("220000+0100", ""), "0 21 * * *");
         assert_eq!(at("233000+0000", "+"), "13 0 * * *");
         assert_eq!(at("", "<"), "0 0 * * *");
-        let short = View {
+        let short = ShootView {
             maintenance_begin: "234500+0000".to_owned(),
             maintenance_end: "001500+0000".to_owned(),
             status_uid: "z".to_owned(),
-            ..View::default()
+            ..ShootView::default()
         };
         assert_eq!(daily(&short), "7 0 * * *");
     }

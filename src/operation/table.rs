@@ -1,6 +1,6 @@
 //! Tables of an operation's tasks.
 
-use crate::flow::{self, Flow, Outline};
+use crate::flow::{self, Flow, TaskOutline};
 
 use super::components::COMPONENTS;
 use super::components::component::Component;
@@ -32,7 +32,7 @@ impl Table {
     }
 
     /// Lists the tasks, to describe a flow that runs elsewhere.
-    pub(crate) fn outline(&self, facts: &Facts) -> Vec<Outline> {
+    pub(crate) fn outline(&self, facts: &Facts) -> Vec<TaskOutline> {
         flow::outline(self.rows(), facts)
     }
 

@@ -11,21 +11,21 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::images::Images;
 use crate::config::settings::Settings;
-use crate::deployer::Parent;
-use crate::extension::Target;
+use crate::deployer::ParentAgent;
+use crate::extension::ExtensionObject;
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
 use crate::pki::keys::RsaKeys;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::store::Store;
-use crate::secrets::{self, Place, Secrets};
-use crate::shoot::cleaner::Sweep;
-use crate::shoot::client::Connector;
-use crate::shoot::rewrite::Rewrite;
-use crate::shoot::rewrite::accounts::Accounts;
-use crate::shoot::secrets::{Made, clean_up};
-use crate::shoot::served::Served;
-use crate::shoot::{Outside, View};
+use crate::secrets::{self, Secrets, SecretsLocation};
+use crate::shoot::cleaner::CleanupSweep;
+use crate::shoot::client::ShootConnector;
+use crate::shoot::rewrite::EncryptionRewrite;
+use crate::shoot::rewrite::accounts::AccountSecretsRotation;
+use crate::shoot::secrets::{ShootSecrets, clean_up};
+use crate::shoot::served::ServedShoots;
+use crate::shoot::{Outside, ShootView};
 
 use super::facts::Facts;
 use super::inputs::GardenInputs;
@@ -43,17 +43,17 @@ pub(crate) struct Environment {
     pub(crate) installations: Store<ControllerInstallation>,
     pub(crate) registrations: Store<ControllerRegistration>,
     /// The ManagedResources of the seed.
-    pub(crate) managed: Store<Watched>,
+    pub(crate) managed: Store<ManagedResourceHead>,
     /// It generates the RSA keys.
     pub keys: Arc<dyn RsaKeys>,
     /// The images of control planes.
     pub(crate) images: Images,
     /// Facts about the agent's own pod.
-    pub(crate) parent: Parent,
+    pub(crate) parent: ParentAgent,
     /// Makes clients of Shoots.
-    pub(crate) connector: Connector,
+    pub(crate) connector: ShootConnector,
     /// The clusters of Shoots that the applier serves.
-    pub(crate) served: Served,
+    pub(crate) served: ServedShoots,
 }
 
 impl fmt::Debug for Environment {
@@ -73,10 +73,10 @@ pub(crate) struct Work {
     pub(super) env: Arc<Environment>,
     /// The Shoot at the start of the operation.
     pub(super) shoot: Value,
-    pub(super) view: View,
+    pub(super) view: ShootView,
     pub(super) facts: Facts,
     pub(super) inputs: GardenInputs,
-    pub(super) place: Place,
+    pub(super) place: SecretsLocation,
     /// The Secrets that this operation has read and asked for.
     pub(super) session: Option<Secrets>,
     pub(super) results: Results,
@@ -85,13 +85,13 @@ pub(crate) struct Work {
     /// The generations of ManagedResources that this operation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
     /// Extension objects that this operation has written, if it writes them once.
-    pub(super) written: SortedSet<Target>,
+    pub(super) written: SortedSet<ExtensionObject>,
     /// Objects to rewrite because their encryption changes.
-    pub(super) rewrite: Rewrite,
+    pub(super) rewrite: EncryptionRewrite,
     /// ServiceAccounts whose tokens are renewed.
-    pub(super) accounts: Accounts,
+    pub(super) accounts: AccountSecretsRotation,
     /// How far the deletion of the content of the cluster is.
-    pub(super) sweeps: Vec<Sweep>,
+    pub(super) sweeps: Vec<CleanupSweep>,
 }
 
 impl fmt::Debug for Work {
@@ -105,12 +105,12 @@ impl Work {
     pub(crate) fn new(
         env: Arc<Environment>,
         shoot: Value,
-        view: View,
+        view: ShootView,
         facts: Facts,
         inputs: GardenInputs,
         clock: Clock,
     ) -> Self {
-        let place = Place {
+        let place = SecretsLocation {
             client: env.seed.clone(),
             namespace: view.technical_id.clone(),
             identity: IDENTITY.to_owned(),
@@ -129,8 +129,8 @@ impl Work {
             keeps_server: false,
             generations: SortedMap::new(),
             written: SortedSet::new(),
-            rewrite: Rewrite::default(),
-            accounts: Accounts::default(),
+            rewrite: EncryptionRewrite::default(),
+            accounts: AccountSecretsRotation::default(),
             sweeps: Vec::new(),
         }
     }
@@ -172,7 +172,7 @@ impl Work {
         self.place.clock.now()
     }
 
-    pub(super) fn secrets(&self) -> Result<&Made, Failed> {
+    pub(super) fn secrets(&self) -> Result<&ShootSecrets, Failed> {
         self.results.secrets.need("the Secrets of the Shoot do not exist yet")
     }
 

@@ -12,7 +12,7 @@ use super::key::pem;
 use super::{PrivateKey, prime};
 use crate::base::random;
 use crate::format::base64;
-use crate::format::der::{self, Reader};
+use crate::format::der::{self, DerReader};
 
 /// A private key. Never formats its content.
 #[derive(Clone)]
@@ -137,20 +137,20 @@ impl AnyKey {
     }
 
     fn from_pkcs1(der: &[u8]) -> Option<Self> {
-        let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
+        let mut parts = DerReader::new(der).enter(der::SEQUENCE)?;
         (0..9).try_for_each(|_| parts.read(der::INTEGER).map(drop))?;
         Some(Self(Kind::Rsa { pkcs1: der.to_vec() }))
     }
 
     fn from_dsa(der: &[u8]) -> Option<Self> {
-        let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
+        let mut parts = DerReader::new(der).enter(der::SEQUENCE)?;
         (0..6).try_for_each(|_| parts.read(der::INTEGER).map(drop))?;
         Some(Self(Kind::Dsa { parts: der.to_vec() }))
     }
 
     /// RFC 5915. `curve` is set if PKCS#8 names it.
     fn from_sec1(der: &[u8], curve: Option<&'static Curve>) -> Option<Self> {
-        let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
+        let mut parts = DerReader::new(der).enter(der::SEQUENCE)?;
         parts.read(der::INTEGER)?;
         let digits = parts.read(der::OCTET_STRING)?;
         let named = parts.enter(CONTEXT_0).and_then(|mut p| find_curve(p.read(der::OBJECT_IDENTIFIER)?));
@@ -163,7 +163,7 @@ impl AnyKey {
     }
 
     fn from_pkcs8(der: &[u8]) -> Option<Self> {
-        let mut parts = Reader::new(der).enter(der::SEQUENCE)?;
+        let mut parts = DerReader::new(der).enter(der::SEQUENCE)?;
         parts.read(der::INTEGER)?;
         let mut algorithm = parts.enter(der::SEQUENCE)?;
         let oid = algorithm.read(der::OBJECT_IDENTIFIER)?;
@@ -172,7 +172,7 @@ impl AnyKey {
             RSA_OID => Self::from_pkcs1(key),
             EC_OID => Self::from_sec1(key, Some(find_curve(algorithm.read(der::OBJECT_IDENTIFIER)?)?)),
             ED25519_OID => {
-                let seed = Reader::new(key).read(der::OCTET_STRING)?.to_vec();
+                let seed = DerReader::new(key).read(der::OCTET_STRING)?.to_vec();
                 (seed.len() == 32).then_some(Self(Kind::Ed25519 { seed }))
             }
             _ => None,
@@ -209,7 +209,7 @@ impl AnyKey {
     pub(crate) fn public(&self) -> Result<(Vec<u8>, Vec<u8>), String> {
         match &self.0 {
             Kind::Rsa { pkcs1 } => {
-                let mut parts = Reader::new(pkcs1).enter(der::SEQUENCE).ok_or("x509: malformed key")?;
+                let mut parts = DerReader::new(pkcs1).enter(der::SEQUENCE).ok_or("x509: malformed key")?;
                 let numbers: Option<Vec<_>> = (0..3).map(|_| parts.read(der::INTEGER)).collect();
                 let numbers = numbers.ok_or("x509: malformed key")?;
                 let (n, e) = (der::element(der::INTEGER, numbers[1]), der::element(der::INTEGER, numbers[2]));
@@ -232,7 +232,7 @@ impl AnyKey {
     /// The public key of an RSA key in the format of SSH's `authorized_keys`.
     pub(crate) fn ssh_public(&self) -> Option<String> {
         let Kind::Rsa { pkcs1 } = &self.0 else { return None };
-        let mut parts = Reader::new(pkcs1).enter(der::SEQUENCE)?;
+        let mut parts = DerReader::new(pkcs1).enter(der::SEQUENCE)?;
         let (_, modulus, exponent) =
             (parts.read(der::INTEGER)?, parts.read(der::INTEGER)?, parts.read(der::INTEGER)?);
         let mut blob = Vec::new();

@@ -16,7 +16,7 @@ use crate::format::time::{Civil, layout};
 
 /// The key usage of a certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Usage {
+pub enum KeyUsage {
     /// Server authentication.
     Server,
     /// Client authentication.
@@ -25,7 +25,7 @@ pub enum Usage {
     Both,
 }
 
-impl Usage {
+impl KeyUsage {
     /// Whether a server may present the certificate.
     pub(crate) const fn is_server(self) -> bool {
         matches!(self, Self::Server | Self::Both)
@@ -39,7 +39,7 @@ impl Usage {
 
 /// The names of a server.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Names {
+pub struct ServerNames {
     /// DNS names.
     pub dns: Vec<String>,
     /// IP addresses.
@@ -59,17 +59,17 @@ pub enum Authority {
 
 /// The content of a new certificate.
 #[derive(Clone, Debug)]
-pub struct Template {
+pub struct CertificateTemplate {
     /// The subject in DER; see [`common_name`] and [`subject`].
     pub subject: Vec<u8>,
     /// The names of the server.
-    pub names: Names,
+    pub names: ServerNames,
     /// Start of the validity, in seconds since 1970.
     pub not_before_unix_s: i64,
     /// End of the validity.
     pub not_after_unix_s: i64,
     /// The key usage; `None`: that of a CA.
-    pub usage: Option<Usage>,
+    pub usage: Option<KeyUsage>,
     /// Whether it is a CA.
     pub authority: Authority,
 }
@@ -90,7 +90,7 @@ pub fn subject(name: &str, organizations: &[String]) -> Vec<u8> {
 
 /// The issuer.
 #[derive(Clone, Debug)]
-pub struct Issuer<'k> {
+pub struct CertificateIssuer<'k> {
     name: Vec<u8>,
     /// The public key in its certificate.
     public_bits: Vec<u8>,
@@ -99,9 +99,9 @@ pub struct Issuer<'k> {
     key: &'k AnyKey,
 }
 
-impl<'k> Issuer<'k> {
+impl<'k> CertificateIssuer<'k> {
     /// The issuer of a self-signed certificate. Errors: if certificates do not support the type of the key.
-    pub fn itself(template: &Template, key: &'k AnyKey) -> Result<Self, Error> {
+    pub fn itself(template: &CertificateTemplate, key: &'k AnyKey) -> Result<Self, Error> {
         // The error about a key that cannot sign comes first, then the error about a key without certificates.
         let (_, public_bits) = key.signature_algorithm().and_then(|_| key.public()).map_err(Error::Sign)?;
         Ok(Self { name: template.subject.clone(), public_bits, key_id: Vec::new(), key })
@@ -126,10 +126,10 @@ impl<'k> Issuer<'k> {
     }
 }
 
-impl Template {
+impl CertificateTemplate {
     /// Signs a certificate for the key; returns PEM. Errors: in Go's words: a key that cannot sign, an issuer
     /// with another key, a name or time that cannot be encoded.
-    pub fn sign(&self, key: &AnyKey, issuer: &Issuer<'_>) -> Result<String, Error> {
+    pub fn sign(&self, key: &AnyKey, issuer: &CertificateIssuer<'_>) -> Result<String, Error> {
         let algorithm = issuer.key.signature_algorithm().map_err(Error::Sign)?;
         let (key_algorithm, key_bits) = key.public().map_err(Error::Sign)?;
         if issuer.key.public().map_err(Error::Sign)?.1 != issuer.public_bits {
@@ -153,7 +153,7 @@ impl Template {
         Ok(pem("CERTIFICATE", &der::sequence(&[&body, &algorithm, &der::bit_string(&signature)])))
     }
 
-    fn extensions(&self, key_bits: &[u8], issuer: &Issuer<'_>) -> Result<Vec<Vec<u8>>, Error> {
+    fn extensions(&self, key_bits: &[u8], issuer: &CertificateIssuer<'_>) -> Result<Vec<Vec<u8>>, Error> {
         const SERVER: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
         const CLIENT: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 2];
         // Digital signature and key encipherment, then certificate signing and CRL signing: bits from the left.
@@ -180,7 +180,7 @@ impl Template {
             let id = der::element(0x80, &issuer.key_id);
             out.push(extension(0x23, false, &der::sequence(&[&id])));
         }
-        let Names { dns, addresses } = &self.names;
+        let ServerNames { dns, addresses } = &self.names;
         if !dns.is_empty() || !addresses.is_empty() {
             let mut names = Vec::new();
             for name in dns {

@@ -21,11 +21,11 @@ pub trait RsaKeys: Send + Sync + fmt::Debug {
 
 /// Generates keys on a thread of the lowest priority, and keeps a few of each length that was requested. The thread
 /// runs only while keys are missing, so a program that needs none generates none.
-pub struct Stock {
-    shared: Arc<Shared>,
+pub struct RsaKeyStock {
+    shared: Arc<SharedStock>,
 }
 
-struct Shared {
+struct SharedStock {
     stop: Stop,
     state: Mutex<State>,
 }
@@ -40,7 +40,7 @@ struct State {
 }
 
 impl State {
-    fn begin(&mut self, shared: &Arc<Shared>) {
+    fn begin(&mut self, shared: &Arc<SharedStock>) {
         // After a panic of the thread the flag is still set.
         let has_died = self.thread.as_ref().is_some_and(JoinHandle::is_finished);
         if (self.is_making && !has_died) || shared.stop.is_stopped() {
@@ -54,20 +54,20 @@ impl State {
     }
 }
 
-impl fmt::Debug for Stock {
+impl fmt::Debug for RsaKeyStock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Stock")
+        f.write_str("RsaKeyStock")
     }
 }
 
-impl Stock {
+impl RsaKeyStock {
     /// An empty stock, which generates nothing after `stop`.
     pub fn new(stop: &Stop) -> Self {
-        Self { shared: Arc::new(Shared { stop: stop.child(), state: Mutex::default() }) }
+        Self { shared: Arc::new(SharedStock { stop: stop.child(), state: Mutex::default() }) }
     }
 }
 
-impl RsaKeys for Stock {
+impl RsaKeys for RsaKeyStock {
     fn take(&self, bits: usize) -> Option<AnyKey> {
         let mut state = self.shared.lock();
         let key = state.keys.entry(bits).or_default().pop();
@@ -76,7 +76,7 @@ impl RsaKeys for Stock {
     }
 }
 
-impl Drop for Stock {
+impl Drop for RsaKeyStock {
     fn drop(&mut self) {
         self.shared.stop.stop();
         let thread = self.shared.lock().thread.take();
@@ -86,7 +86,7 @@ impl Drop for Stock {
     }
 }
 
-impl Shared {
+impl SharedStock {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().ignore_poison()
     }
@@ -128,7 +128,7 @@ mod tests {
     use crate::base::clock::Clock;
 
     /// Asks until there is a key, as a flow does.
-    fn wait_for(stock: &Stock, bits: usize) -> AnyKey {
+    fn wait_for(stock: &RsaKeyStock, bits: usize) -> AnyKey {
         let (clock, pause) = (Clock::system(), Stop::new());
         for _ in 0..6_000 {
             if let Some(key) = stock.take(bits) {
@@ -139,7 +139,7 @@ mod tests {
         panic!("no key of {bits} bits");
     }
 
-    fn wait_until_idle(stock: &Stock) {
+    fn wait_until_idle(stock: &RsaKeyStock) {
         let (clock, pause) = (Clock::system(), Stop::new());
         for _ in 0..6_000 {
             if !stock.shared.lock().is_making {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn keys_are_generated_on_demand_up_to_a_limit() {
-        let stock = Stock::new(&Stop::new());
+        let stock = RsaKeyStock::new(&Stop::new());
         assert!(!stock.shared.lock().is_making && stock.shared.lock().thread.is_none());
         let stocked = || stock.shared.lock().keys.iter().map(|(bits, keys)| (*bits, keys.len())).collect();
         assert!(stock.take(512).is_none(), "nobody waits for the first");
@@ -167,12 +167,12 @@ mod tests {
     #[test]
     fn a_stop_ends_a_key_that_takes_long() {
         let stop = Stop::new();
-        let stock = Stock::new(&stop);
+        let stock = RsaKeyStock::new(&stop);
         assert!(stock.take(1 << 15).is_none());
         stop.stop();
         // This key would take hours.
         drop(stock);
-        let stock = Stock::new(&stop);
+        let stock = RsaKeyStock::new(&stop);
         assert!(stock.take(512).is_none() && stock.shared.lock().thread.is_none());
     }
 }

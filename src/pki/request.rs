@@ -25,7 +25,7 @@ pub struct Subject {
 
 /// A signed request.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct CertificateRequest {
     /// PEM `CERTIFICATE REQUEST`.
     pub pem: String,
     /// The public key, as DER `SubjectPublicKeyInfo`.
@@ -42,7 +42,7 @@ const ECDSA_WITH_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x0
 const ATTRIBUTES: u8 = 0xa0;
 
 /// Builds and signs a request (ECDSA with SHA-256). Errors: if the key cannot sign.
-pub fn build(subject: &Subject, key: &PrivateKey) -> Result<Request, Error> {
+pub fn build(subject: &Subject, key: &PrivateKey) -> Result<CertificateRequest, Error> {
     let public_key = key.public_key();
     let version = der::element(der::INTEGER, &[0]);
     let name = if subject.name.is_empty() { distinguished_name(subject) } else { subject.name.clone() };
@@ -51,7 +51,7 @@ pub fn build(subject: &Subject, key: &PrivateKey) -> Result<Request, Error> {
     let algorithm = der::sequence(&[&der::oid(ECDSA_WITH_SHA256)]);
     let signature = der::bit_string(&key.sign(&info)?);
     let request = der::sequence(&[&info, &algorithm, &signature]);
-    Ok(Request { pem: key::pem("CERTIFICATE REQUEST", &request), public_key })
+    Ok(CertificateRequest { pem: key::pem("CERTIFICATE REQUEST", &request), public_key })
 }
 
 /// In Go's order: one set of all organizations, then the common name.
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    fn parse(request: &Request) -> Vec<u8> {
+    fn parse(request: &CertificateRequest) -> Vec<u8> {
         assert!(request.pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
         let body: String = request.pem.lines().filter(|line| !line.starts_with('-')).collect();
         base64::decode(body.as_bytes()).unwrap()

@@ -277,7 +277,7 @@ mod tests {
                 field: "data".into(),
             };
             let details = kube::error::StatusDetails { causes: vec![cause], ..Default::default() };
-            kube::Error::Api(Box::new(kube::Failure { code: 422, details, ..Default::default() }))
+            kube::Error::Api(Box::new(kube::StatusFailure { code: 422, details, ..Default::default() }))
         };
         let fixed = error("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set");
         let wrong = error("FieldValueInvalid", "Invalid value: \"x\"");

@@ -13,28 +13,28 @@ use super::error::Error;
 use super::health;
 use super::inventory::{is_read, kind_key};
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
-use super::progress::{self, Progress};
+use super::progress::{self, RolloutProgress};
 use super::removal::selector;
 use super::remove::warnings;
 use super::session::{Own, Session, managed_resource};
 use super::status::{Present, with_status};
-use super::target::Target;
+use super::target::TargetCluster;
 use super::trigger::is_checked;
-use super::{Shared, later};
-use crate::api::condition::{Condition, Status, status_of};
+use super::{ApplierContext, later};
+use crate::api::condition::{Condition, ConditionStatus, status_of};
 use crate::api::core::POD;
 use crate::api::meta::{Key, Metadata, annotation};
 use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
-use crate::kube::{ListParams, Verdict};
+use crate::kube::{ErrorVerdict, ListParams};
 use crate::limits;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 
 /// Checks the objects of ManagedResources. Its keys are their keys.
 #[derive(Debug)]
-pub struct ChecksReconciler(pub(super) Arc<Shared>);
+pub struct ChecksReconciler(pub(super) Arc<ApplierContext>);
 
 impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -48,12 +48,13 @@ impl Reconciler for ChecksReconciler {
         };
         let resource = view::look::<ManagedResource>(&raw).map_err(ReconcileFailure::terminal)?;
         let target = self.0.targets.of(&resource.metadata, &resource.spec.class);
-        let is_checked = |t: &Arc<Target>| is_checked(t.class, &resource.metadata, &resource.spec.class);
+        let is_checked =
+            |t: &Arc<TargetCluster>| is_checked(t.class, &resource.metadata, &resource.spec.class);
         let Some(target) = target.filter(is_checked) else { return Ok(ReconcileOutcome::Done) };
         let session = self.0.session(&target, cx);
         let period = self.0.settings.check_period;
         let applied = status_of(&resource.status.conditions, APPLIED);
-        if !matches!(applied, Some(Status::True | Status::Unknown)) {
+        if !matches!(applied, Some(ConditionStatus::True | ConditionStatus::Unknown)) {
             // The store may never have seen a difference, so nothing else would wake this key.
             return Ok(super::jittered(period));
         }
@@ -68,10 +69,10 @@ impl Reconciler for ChecksReconciler {
     }
 }
 
-impl Shared {
+impl ApplierContext {
     /// Whether changes of all these objects are noticed without polling. Kinds that are not listed yet are
     /// listed from now on.
-    fn covers(&self, target: &Arc<Target>, objects: &[ObjectReference], session: Session<'_>) -> bool {
+    fn covers(&self, target: &Arc<TargetCluster>, objects: &[ObjectReference], session: Session<'_>) -> bool {
         let Some(lanes) = self.lanes().filter(|_| Arc::ptr_eq(target, &self.targets.seed)) else {
             return false;
         };
@@ -92,8 +93,9 @@ const AGAIN_MIN: Duration = Duration::from_secs(2);
 
 /// When to check again: soon after a failure or progress, then less and less often.
 fn again(found: &[Condition], now: Timestamp, period: Duration) -> Duration {
-    let is_calm =
-        |c: &Condition| c.status == if c.kind == PROGRESSING { Status::False } else { Status::True };
+    let is_calm = |c: &Condition| {
+        c.status == if c.kind == PROGRESSING { ConditionStatus::False } else { ConditionStatus::True }
+    };
     let moved_at = |c: &Condition| c.last_update_time.max(c.last_transition_time);
     let age = found.iter().filter(|c| !is_calm(c)).map(|c| now.since(moved_at(c))).min();
     age.map_or(period, |age| age.max(AGAIN_MIN).min(period))
@@ -112,9 +114,9 @@ fn look(
             continue;
         }
         match inventory.find(object) {
-            Ok(Seen::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
-            Ok(Seen::Present) => {}
-            Ok(Seen::Body(live)) => {
+            Ok(ObjectPresence::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
+            Ok(ObjectPresence::Present) => {}
+            Ok(ObjectPresence::Body(live)) => {
                 sick = sick.or_else(|| unhealthy(session, present, object, &live));
                 if running.is_none() {
                     running = progressing(session, present, object, &live)?;
@@ -126,17 +128,18 @@ fn look(
             }
         }
     }
-    let healthy =
-        || present.with(HEALTHY, Status::True, reason::RESOURCES_HEALTHY, "All resources are healthy.");
+    let healthy = || {
+        present.with(HEALTHY, ConditionStatus::True, reason::RESOURCES_HEALTHY, "All resources are healthy.")
+    };
     let text = "All resources have been fully rolled out.";
-    let rolled_out = || present.with(PROGRESSING, Status::False, reason::ROLLED_OUT, text);
+    let rolled_out = || present.with(PROGRESSING, ConditionStatus::False, reason::ROLLED_OUT, text);
     Ok(vec![sick.unwrap_or_else(healthy), running.unwrap_or_else(rolled_out)])
 }
 
 fn missing(present: Present<'_>, object: &ObjectReference) -> Condition {
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("Required {kind} {name:?} in namespace {namespace:?} is missing");
-    present.with(HEALTHY, Status::False, &format!("{kind}Missing"), &text)
+    present.with(HEALTHY, ConditionStatus::False, &format!("{kind}Missing"), &text)
 }
 
 fn unhealthy(
@@ -151,16 +154,16 @@ fn unhealthy(
     let why = health::check_of(&object.api_version, &object.kind)?(live).err()?;
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("{kind} \"{namespace}/{name}\" is unhealthy: {why}{}", warnings(session, object));
-    Some(present.with(HEALTHY, Status::False, &format!("{kind}Unhealthy"), &text))
+    Some(present.with(HEALTHY, ConditionStatus::False, &format!("{kind}Unhealthy"), &text))
 }
 
 /// An undetermined state is reported only if it is not a transient weakness of the server.
 fn unknown(present: Present<'_>, object: &ObjectReference, error: Error) -> Result<Condition, Error> {
     match &error {
-        Error::Request(e) if matches!(e.verdict(), Verdict::Denied | Verdict::Invalid) => {
+        Error::Request(e) if matches!(e.verdict(), ErrorVerdict::Denied | ErrorVerdict::Invalid) => {
             let ObjectReference { kind, namespace, name, .. } = object;
             let text = format!("Error while checking {kind} \"{namespace}/{name}\": {}", error.text());
-            Ok(present.with(HEALTHY, Status::False, reason::HEALTH_CHECK_ERROR, &text))
+            Ok(present.with(HEALTHY, ConditionStatus::False, reason::HEALTH_CHECK_ERROR, &text))
         }
         _ => Err(error),
     }
@@ -176,9 +179,9 @@ fn progressing(
         return Ok(None);
     }
     let why = match progress::check(live) {
-        Progress::Done => return Ok(None),
-        Progress::Running(why) => why,
-        Progress::Pods(wanted) => {
+        RolloutProgress::Done => return Ok(None),
+        RolloutProgress::Running(why) => why,
+        RolloutProgress::Pods(wanted) => {
             let pods = count_pods(session, object, live)?;
             if pods == wanted {
                 return Ok(None);
@@ -188,7 +191,7 @@ fn progressing(
     };
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("{kind} \"{namespace}/{name}\" is progressing: {why}");
-    Ok(Some(present.with(PROGRESSING, Status::True, &format!("{kind}Progressing"), &text)))
+    Ok(Some(present.with(PROGRESSING, ConditionStatus::True, &format!("{kind}Progressing"), &text)))
 }
 
 fn skips_checks(live: &Value) -> bool {
@@ -207,44 +210,44 @@ fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> R
 }
 
 /// The known state of an object.
-enum Seen {
+enum ObjectPresence {
     Missing,
     Present,
     Body(Value),
 }
 
 /// Kinds whose objects need not be read, by namespace.
-type Place = (String, String, String);
+type NamespacedKind = (String, String, String);
 
 /// Which objects exist. Several objects of a kind in a namespace are listed at once.
 struct Inventory<'a> {
     session: Session<'a>,
     /// How many objects should exist.
-    expected: SortedMap<Place, usize>,
-    listed: SortedMap<Place, SortedSet<String>>,
+    expected: SortedMap<NamespacedKind, usize>,
+    listed: SortedMap<NamespacedKind, SortedSet<String>>,
 }
 
 impl<'a> Inventory<'a> {
     fn new(session: Session<'a>, objects: &[ObjectReference]) -> Self {
-        let mut expected: SortedMap<Place, usize> = SortedMap::new();
+        let mut expected: SortedMap<NamespacedKind, usize> = SortedMap::new();
         objects.iter().for_each(|object| *expected.entry(place(object)).or_default() += 1);
         Self { session, expected, listed: SortedMap::new() }
     }
 
-    fn find(&mut self, object: &ObjectReference) -> Result<Seen, Error> {
+    fn find(&mut self, object: &ObjectReference) -> Result<ObjectPresence, Error> {
         let (api_version, kind) = (&object.api_version, &object.kind);
         if is_read(api_version, kind) {
             let found = self.session.find(object)?;
-            return Ok(found.map_or(Seen::Missing, |(_, live)| Seen::Body(live)));
+            return Ok(found.map_or(ObjectPresence::Missing, |(_, live)| ObjectPresence::Body(live)));
         }
         let inventory = &self.session.target.inventory;
         if inventory.has(&kind_key(api_version, kind), &object.namespace, &object.name)
             || self.is_listed(object)?
         {
-            return Ok(Seen::Present);
+            return Ok(ObjectPresence::Present);
         }
         let found = self.session.find::<Metadata>(object)?;
-        Ok(found.map_or(Seen::Missing, |_| Seen::Present))
+        Ok(found.map_or(ObjectPresence::Missing, |_| ObjectPresence::Present))
     }
 
     /// Whether a list contains the object. If not, it may still exist: without our label, or created since.
@@ -283,7 +286,7 @@ impl<'a> Inventory<'a> {
     }
 }
 
-fn place(object: &ObjectReference) -> Place {
+fn place(object: &ObjectReference) -> NamespacedKind {
     (object.api_version.clone(), object.kind.clone(), object.namespace.clone())
 }
 
@@ -294,18 +297,18 @@ mod tests {
     #[test]
     fn problems_are_checked_more_often() {
         let now = Timestamp::from_unix(1_000);
-        let condition = |kind: &str, status: Status, age_s: u64| {
+        let condition = |kind: &str, status: ConditionStatus, age_s: u64| {
             let at = now.minus(Duration::from_secs(age_s));
             Condition { status, ..Condition::initial(kind, at) }
         };
         let table = [
-            (Status::True, 1, Status::False, 1, 60),
-            (Status::False, 0, Status::False, 9, 2),
-            (Status::False, 20, Status::False, 1, 20),
-            (Status::False, 900, Status::False, 1, 60),
-            (Status::True, 1, Status::True, 7, 7),
-            (Status::False, 20, Status::True, 7, 7),
-            (Status::Unknown, 7, Status::True, 20, 7),
+            (ConditionStatus::True, 1, ConditionStatus::False, 1, 60),
+            (ConditionStatus::False, 0, ConditionStatus::False, 9, 2),
+            (ConditionStatus::False, 20, ConditionStatus::False, 1, 20),
+            (ConditionStatus::False, 900, ConditionStatus::False, 1, 60),
+            (ConditionStatus::True, 1, ConditionStatus::True, 7, 7),
+            (ConditionStatus::False, 20, ConditionStatus::True, 7, 7),
+            (ConditionStatus::Unknown, 7, ConditionStatus::True, 20, 7),
         ];
         for (healthy, healthy_s, progressing, progressing_s, expected) in table {
             let found =

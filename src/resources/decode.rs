@@ -10,7 +10,7 @@ use super::names;
 use super::object::{map_at, text};
 use super::order::{Rank, rank};
 use super::reference::{Identity, nodes, reference, size, sort};
-use super::unpack::{self, Document, Room, Trouble};
+use super::unpack::{self, Room, Trouble, UnpackedDocument};
 use crate::api::meta::annotation;
 use crate::api::resources::ObjectReference;
 use crate::base::sorted::SortedMap;
@@ -37,14 +37,14 @@ pub(super) enum Scope {
 
 /// Why there is no plan.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Refusal {
+pub(super) enum PlanRefusal {
     /// The ManagedResource needs more than the applier has.
     TooLarge(String),
     /// The memory is in use at the moment.
     Busy,
 }
 
-impl Refusal {
+impl PlanRefusal {
     /// The same, with the place.
     fn at(self, place: &str) -> Self {
         match self {
@@ -57,7 +57,7 @@ impl Refusal {
 /// One object to apply.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
-    document: Document,
+    document: UnpackedDocument,
     rank: Rank,
 }
 
@@ -96,7 +96,7 @@ impl Problems {
 
 /// The content of the manifests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct ManifestPlan {
     /// The objects, in the order of application.
     pub(super) objects: Vec<Planned>,
     /// The references for the status, in its order.
@@ -116,7 +116,7 @@ const LABEL_BYTES: usize = 330;
 
 /// Creates a plan from manifests, one after the other.
 pub(super) struct Planner<'a> {
-    plan: Plan,
+    plan: ManifestPlan,
     hash: digest::Context,
     room: Room,
     /// Bytes and values of the references in the status.
@@ -139,7 +139,7 @@ impl<'a> Planner<'a> {
         permit: &'a mut Permit,
     ) -> Self {
         Self {
-            plan: Plan::default(),
+            plan: ManifestPlan::default(),
             hash: digest::Context::new(&digest::SHA256),
             room: Room::ALL,
             status_bytes: 0,
@@ -154,13 +154,13 @@ impl<'a> Planner<'a> {
 
     /// Adds the documents of one key. Errors: only reasons that prevent a plan;
     /// broken documents are recorded.
-    pub(super) fn add(&mut self, manifest: &Manifest) -> Result<(), Refusal> {
+    pub(super) fn add(&mut self, manifest: &Manifest) -> Result<(), PlanRefusal> {
         let Manifest { secret, key, bytes } = manifest;
         let key_text = format!("key {key:?} in Secret {secret:?}");
         self.hold_window(key, bytes).map_err(|refusal| refusal.at(&key_text))?;
         let found = match unpack::documents(key, bytes, &mut self.room) {
             Ok(found) => found,
-            Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(why).at(&key_text)),
+            Err(Trouble::TooLarge(why)) => return Err(PlanRefusal::TooLarge(why).at(&key_text)),
             Err(Trouble::Broken(why)) => {
                 self.plan.problems.add(&key_text, &why);
                 return Ok(());
@@ -176,18 +176,18 @@ impl<'a> Planner<'a> {
                 }
                 Ok(_) => self.plan.problems.add(&place, "not an object"),
                 Err(Trouble::Broken(why)) => self.plan.problems.add(&place, &why),
-                Err(Trouble::TooLarge(why)) => return Err(Refusal::TooLarge(why).at(&place)),
+                Err(Trouble::TooLarge(why)) => return Err(PlanRefusal::TooLarge(why).at(&place)),
             }
         }
         Ok(())
     }
 
     /// Reserves memory for the window of a packed key, while it grows.
-    fn hold_window(&mut self, key: &str, bytes: &[u8]) -> Result<(), Refusal> {
+    fn hold_window(&mut self, key: &str, bytes: &[u8]) -> Result<(), PlanRefusal> {
         let window = if key.ends_with(".br") { brotli::window_bytes(bytes).unwrap_or(0) } else { 0 };
         if window > limits::BROTLI_WINDOW_BYTES_MAX {
             let max = limits::BROTLI_WINDOW_BYTES_MAX >> 20;
-            return Err(Refusal::TooLarge(format!("its Brotli window has more than {max} MiB")));
+            return Err(PlanRefusal::TooLarge(format!("its Brotli window has more than {max} MiB")));
         }
         if window == 0 { Ok(()) } else { self.hold(window + window / 2) }
     }
@@ -195,8 +195,8 @@ impl<'a> Planner<'a> {
     /// Its outline, and the memory of its value.
     fn read(
         &mut self,
-        document: Result<Document, Trouble>,
-    ) -> Result<Result<(Value, usize, Document), Trouble>, Refusal> {
+        document: Result<UnpackedDocument, Trouble>,
+    ) -> Result<Result<(Value, usize, UnpackedDocument), Trouble>, PlanRefusal> {
         let document = match document {
             Ok(document) => document,
             Err(trouble) => return Ok(Err(trouble)),
@@ -209,9 +209,9 @@ impl<'a> Planner<'a> {
         &mut self,
         mut object: Value,
         memory: usize,
-        document: Document,
+        document: UnpackedDocument,
         bytes: &[u8],
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PlanRefusal> {
         default_namespace(&mut object, self.scope_of);
         if annotation(&object, names::MODE) == names::MODE_IGNORE {
             self.plan.orphans.push(Identity::of_object(&object));
@@ -224,13 +224,13 @@ impl<'a> Planner<'a> {
         if self.status_bytes > limits::MANAGED_RESOURCE_STATUS_BYTES_MAX {
             let max = limits::MANAGED_RESOURCE_STATUS_BYTES_MAX;
             let why = format!("names, labels and annotations of its objects have more than {max} bytes");
-            return Err(Refusal::TooLarge(why));
+            return Err(PlanRefusal::TooLarge(why));
         }
         self.status_nodes += nodes(&reference);
         if self.status_nodes > limits::MANAGED_RESOURCE_STATUS_NODES_MAX {
             let max = limits::MANAGED_RESOURCE_STATUS_NODES_MAX;
             let why = format!("names, labels and annotations of its objects are more than {max} values");
-            return Err(Refusal::TooLarge(why));
+            return Err(PlanRefusal::TooLarge(why));
         }
         self.kept += REFERENCE_BYTES + LABEL_BYTES * (reference.labels.len() + reference.annotations.len());
         self.plan.objects.push(Planned { document, rank: rank(&object) });
@@ -239,18 +239,18 @@ impl<'a> Planner<'a> {
     }
 
     /// Reserves memory for the kept texts and this much more.
-    fn hold(&mut self, more: usize) -> Result<(), Refusal> {
+    fn hold(&mut self, more: usize) -> Result<(), PlanRefusal> {
         let all = self.kept + 4 * self.status_bytes + more;
         if all > limits::APPLIER_MEMORY_BYTES_MAX {
             let max = limits::APPLIER_MEMORY_BYTES_MAX >> 20;
-            return Err(Refusal::TooLarge(format!("it takes more than {max} MiB of memory to apply")));
+            return Err(PlanRefusal::TooLarge(format!("it takes more than {max} MiB of memory to apply")));
         }
         // Other Secrets may still be read.
-        if self.permit.hold(all.max(limits::APPLIER_READ_BYTES)) { Ok(()) } else { Err(Refusal::Busy) }
+        if self.permit.hold(all.max(limits::APPLIER_READ_BYTES)) { Ok(()) } else { Err(PlanRefusal::Busy) }
     }
 
     /// The plan, with memory to execute it. Errors: there is not enough memory.
-    pub(super) fn finish(mut self) -> Result<Plan, Refusal> {
+    pub(super) fn finish(mut self) -> Result<ManifestPlan, PlanRefusal> {
         // The desired and the live object at the same time, and their texts.
         self.hold(2 * self.largest + self.largest / 4)?;
         let mut plan = self.plan;
@@ -301,8 +301,8 @@ mod tests {
         checksum: String,
     }
 
-    fn plan(manifests: &[Manifest]) -> Result<Plan, Refusal> {
-        let mut permit = memory::Memory::default().permit();
+    fn plan(manifests: &[Manifest]) -> Result<ManifestPlan, PlanRefusal> {
+        let mut permit = memory::MemoryBudget::default().permit();
         let (inject, mut scope_of) = (SortedMap::new(), scope);
         let mut planner = Planner::new(0, &inject, &mut scope_of, &mut permit);
         manifests.iter().try_for_each(|manifest| planner.add(manifest))?;
@@ -404,7 +404,7 @@ mod tests {
             );
         }
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}).to_string();
-        let mut permit = memory::Memory::default().permit();
+        let mut permit = memory::MemoryBudget::default().permit();
         let (inject, mut unknown) = (SortedMap::new(), |_: &str, _: &str| Scope::Unknown);
         let mut planner = Planner::new(0, &inject, &mut unknown, &mut permit);
         planner.add(&manifest("k", object)).unwrap();
@@ -458,7 +458,7 @@ mod tests {
             (maps(19_000).to_string(), "it takes more than 24 MiB of memory to apply"),
         ];
         for (text, expected) in table {
-            assert_eq!(plan(&[manifest("k", text)]).unwrap_err(), Refusal::TooLarge(expected.to_owned()));
+            assert_eq!(plan(&[manifest("k", text)]).unwrap_err(), PlanRefusal::TooLarge(expected.to_owned()));
         }
         assert_eq!(
             all(&[manifest("k", one.repeat(limits::MANAGED_RESOURCE_OBJECTS_MAX))]).objects.len(),
@@ -469,12 +469,12 @@ mod tests {
 
     #[test]
     fn a_plan_without_memory_is_retried() {
-        let memory = memory::Memory::default();
+        let memory = memory::MemoryBudget::default();
         let (mut other, mut permit) = (memory.permit(), memory.permit());
         assert!(other.hold(limits::APPLIER_MEMORY_BYTES_MAX));
         let (inject, mut scope_of) = (SortedMap::new(), scope);
         let mut planner = Planner::new(0, &inject, &mut scope_of, &mut permit);
-        assert_eq!(planner.add(&manifest("k", config_map("a"))), Err(Refusal::Busy));
+        assert_eq!(planner.add(&manifest("k", config_map("a"))), Err(PlanRefusal::Busy));
         drop(other);
         assert_eq!(planner.add(&manifest("k", config_map("a"))), Ok(()));
     }

@@ -61,7 +61,7 @@ impl Error {
 
     /// The server is unreachable, or does not answer.
     pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Request(request) if request.verdict() == kube::Verdict::Unreachable)
+        matches!(self, Self::Request(request) if request.verdict() == kube::ErrorVerdict::Unreachable)
     }
 
     /// The error with its causes in one line.
@@ -128,8 +128,12 @@ mod tests {
 
     #[test]
     fn the_text_has_operation_and_cause_once() {
-        let failure =
-            kube::Failure { code: 422, reason: "Invalid".into(), message: "no".into(), ..Default::default() };
+        let failure = kube::StatusFailure {
+            code: 422,
+            reason: "Invalid".into(),
+            message: "no".into(),
+            ..Default::default()
+        };
         let request = Error::Request(kube::Error::Api(Box::new(failure.clone())));
         assert_eq!(request.text(), "422 Invalid: no");
         let apply = Error::Apply { object: "/Secret/a/b".into(), source: Box::new(request) };

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use super::names::{self, reason};
-use super::trigger::{Watched, WatchedCondition};
-use crate::api::condition::{Finding, Status};
+use super::trigger::{ManagedResourceHead, ManagedResourceHeadCondition};
+use crate::api::condition::{ConditionStatus, Finding};
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 
 /// A fault of a ManagedResource.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum ManagedResourceFault {
     /// It cannot be applied, or is not healthy.
     Certain(Finding),
     /// It is being applied, or its objects are being rolled out. Every change of an extension causes this for a moment.
     Passing(Finding),
 }
 
-impl Fault {
+impl ManagedResourceFault {
     /// Whether the fault may disappear by itself soon.
     pub(crate) const fn is_passing(&self) -> bool {
         matches!(self, Self::Passing(_))
@@ -31,15 +31,19 @@ impl Fault {
     }
 }
 
-fn reported(condition: &WatchedCondition) -> Fault {
+fn reported(condition: &ManagedResourceHeadCondition) -> ManagedResourceFault {
     let finding = Finding::new(condition.reason.clone(), condition.message.clone());
-    if condition.status == Status::False { Fault::Certain(finding) } else { Fault::Passing(finding) }
+    if condition.status == ConditionStatus::False {
+        ManagedResourceFault::Certain(finding)
+    } else {
+        ManagedResourceFault::Passing(finding)
+    }
 }
 
-impl Watched {
+impl ManagedResourceHead {
     /// The fault, if there is one. A roll-out is a fault at once, or, with a threshold and the present time, when it
     /// takes longer than that.
-    pub(crate) fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<Fault> {
+    pub(crate) fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<ManagedResourceFault> {
         let key = self.metadata.key();
         let (observed, generation) = (self.status.observed_generation, self.metadata.generation);
         let find = |kind: &str| self.status.conditions.iter().find(|c| c.kind == kind);
@@ -49,14 +53,14 @@ impl Watched {
             }
             let text =
                 format!("observed generation of managed resource '{key}' outdated ({observed}/{generation})");
-            return Some(Fault::Passing(Finding::new("OutdatedStatus", text)));
+            return Some(ManagedResourceFault::Passing(Finding::new("OutdatedStatus", text)));
         }
         let mut missing = Vec::new();
         for kind in [names::APPLIED, names::HEALTHY, names::PROGRESSING] {
             match find(kind) {
                 Some(found) if found.is_fault() => match patience {
-                    Some(patience) if found.status == Status::True => {
-                        if let Some(stuck) = self.stuck(found, patience) {
+                    Some((threshold, now)) if found.status == ConditionStatus::True => {
+                        if let Some(stuck) = self.stuck(found, threshold, now) {
                             return Some(stuck);
                         }
                     }
@@ -68,14 +72,16 @@ impl Watched {
         }
         let text =
             format!("ManagedResource {key} is missing the following condition(s), [{}]", missing.join(" "));
-        (!missing.is_empty()).then(|| Fault::Passing(Finding::new("MissingManagedResourceCondition", text)))
+        (!missing.is_empty())
+            .then(|| ManagedResourceFault::Passing(Finding::new("MissingManagedResourceCondition", text)))
     }
 
     fn stuck(
         &self,
-        progressing: &WatchedCondition,
-        (threshold, now): (Duration, Timestamp),
-    ) -> Option<Fault> {
+        progressing: &ManagedResourceHeadCondition,
+        threshold: Duration,
+        now: Timestamp,
+    ) -> Option<ManagedResourceFault> {
         if now.since(progressing.changed) <= threshold {
             return None;
         }
@@ -84,7 +90,7 @@ impl Watched {
             "ManagedResource {key} has been rolled out for more than {threshold}: {}",
             progressing.message
         );
-        Some(Fault::Passing(Finding::new("ProgressingRolloutStuck", text)))
+        Some(ManagedResourceFault::Passing(Finding::new("ProgressingRolloutStuck", text)))
     }
 
     /// Whether its annotation says that it is ignored.

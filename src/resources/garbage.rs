@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::session::Session;
-use super::{Shared, jittered};
+use super::{ApplierContext, jittered};
 use crate::api::core::{CONFIG_MAP, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, POD, SECRET, STATEFUL_SET};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE, REFERENCE_PREFIX};
@@ -35,7 +35,7 @@ const AWAY_AGAIN: Duration = Duration::from_secs(600);
 
 /// Collects garbage. Its keys are those of [`key`].
 #[derive(Debug)]
-pub struct GarbageCollector(pub(super) Arc<Shared>);
+pub struct GarbageCollector(pub(super) Arc<ApplierContext>);
 
 /// The key of the cluster whose ManagedResources are in a namespace of the seed. An empty namespace
 /// stands for the seed.
@@ -119,7 +119,7 @@ fn each(
     }
 }
 
-fn delete(session: Session<'_>, suspect: &Suspect, version: &Version) -> Result<(), Error> {
+fn delete(session: Session<'_>, suspect: &Suspect, version: &ObjectVersion) -> Result<(), Error> {
     let resource = if suspect.kind == Kind::Secret { &SECRET } else { &CONFIG_MAP };
     let (namespace, name) = (suspect.namespace.as_str(), suspect.name.as_str());
     let live = serde_json::json!({"metadata": {"namespace": namespace, "name": name}});
@@ -150,14 +150,14 @@ struct Suspect {
 
 /// The object must still be the same one when it is deleted.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Version {
+struct ObjectVersion {
     uid: String,
     resource_version: String,
 }
 
 /// The objects to delete, as far as is known.
 #[derive(Debug, Default)]
-struct Garbage(SortedMap<Suspect, Version>);
+struct Garbage(SortedMap<Suspect, ObjectVersion>);
 
 impl Garbage {
     /// An object that may be garbage.
@@ -165,7 +165,7 @@ impl Garbage {
         let is_old = meta.creation_timestamp.is_some_and(|at| now.since(at) > AGE_MIN);
         if is_old && meta.deletion_timestamp.is_none() {
             let suspect = Suspect { kind, namespace: meta.namespace, name: meta.name };
-            let version = Version { uid: meta.uid, resource_version: meta.resource_version };
+            let version = ObjectVersion { uid: meta.uid, resource_version: meta.resource_version };
             self.0.insert(suspect, version);
         }
     }

@@ -9,11 +9,11 @@ use crate::runtime::informer::PartialObject;
 
 /// The name and versions of an object, and the ManagedResource that it comes from.
 #[derive(Debug, Default)]
-pub(super) struct Head {
+pub(super) struct WorkloadHead {
     metadata: ObjectMeta,
 }
 
-impl<'de> Deserialize<'de> for Head {
+impl<'de> Deserialize<'de> for WorkloadHead {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let mut full = Metadata::deserialize(d)?.metadata;
         full.annotations.retain(|name, _| name == names::ORIGIN);
@@ -30,7 +30,7 @@ impl<'de> Deserialize<'de> for Head {
     }
 }
 
-impl PartialObject for Head {
+impl PartialObject for WorkloadHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::error::Error;
 use super::names;
 use super::session::Session;
-use super::{Shared, health, jittered, progress};
+use super::{ApplierContext, health, jittered, progress};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
@@ -109,7 +109,7 @@ impl Inventory {
 
 /// Lists kinds. Its keys are theirs.
 #[derive(Debug)]
-pub(crate) struct InventoryReconciler(pub(super) Arc<Shared>);
+pub(crate) struct InventoryReconciler(pub(super) Arc<ApplierContext>);
 
 impl Reconciler for InventoryReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {

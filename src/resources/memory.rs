@@ -19,9 +19,9 @@ const NODE_BYTES: usize = 240;
 
 /// The budget that all rounds share.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory(Arc<AtomicUsize>);
+pub(super) struct MemoryBudget(Arc<AtomicUsize>);
 
-impl Memory {
+impl MemoryBudget {
     pub(super) fn permit(&self) -> Permit {
         Permit { taken: Arc::clone(&self.0), held: 0 }
     }
@@ -108,7 +108,7 @@ mod tests {
     fn permits_share_one_budget() {
         const ALONE: usize = 24 << 20;
         const SHARED: usize = 14 << 20;
-        let memory = Memory::default();
+        let memory = MemoryBudget::default();
         let (mut a, mut b) = (memory.permit(), memory.permit());
         assert!(a.hold(SHARED / 2) && b.hold(SHARED / 2));
         assert!(!a.hold(SHARED / 2 + 1));

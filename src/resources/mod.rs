@@ -58,15 +58,15 @@ mod weight;
 mod workload;
 
 pub(crate) use check::ChecksReconciler;
-pub(crate) use fault::Fault;
+pub(crate) use fault::ManagedResourceFault;
 pub(crate) use garbage::GarbageCollector;
 pub(crate) use health::check_object;
 pub(crate) use inventory::InventoryReconciler;
 pub(crate) use reconcile::ResourcesReconciler;
 pub(crate) use secrets::watch_secrets;
 pub(crate) use target::Class;
-pub use target::Target;
-pub(crate) use trigger::{REPORTED, Watched, WatchedCondition};
+pub use target::TargetCluster;
+pub(crate) use trigger::{ManagedResourceHead, ManagedResourceHeadCondition, REPORTED};
 pub(crate) use workload::watch_workloads;
 
 use trigger::{wants_apply, wants_check};
@@ -77,8 +77,8 @@ const CHECK_WORKERS: u32 = 5;
 
 /// Adds the applier's controllers.
 pub(crate) fn add(
-    resources: &Resources,
-    managed: &WatchSource<Watched>,
+    resources: &ManagedResourceApplier,
+    managed: &WatchSource<ManagedResourceHead>,
     secrets: &Marks,
     group: &mut ControllerGroup,
 ) {
@@ -109,11 +109,11 @@ pub(crate) fn add(
 
 /// Wakes the queue when a change of a ManagedResource matters for the applier of its class.
 fn wake(
-    resources: &Resources,
+    resources: &ManagedResourceApplier,
     lane: &Lane,
-    managed: &WatchSource<Watched>,
+    managed: &WatchSource<ManagedResourceHead>,
     group: &mut ControllerGroup,
-    is_reason: fn(Class, Option<&Watched>, Option<&Watched>) -> bool,
+    is_reason: fn(Class, Option<&ManagedResourceHead>, Option<&ManagedResourceHead>) -> bool,
 ) {
     let shared = Arc::clone(&resources.0);
     group.wake(lane, managed, move |change| {
@@ -126,7 +126,7 @@ fn wake(
 
 /// How often periodic work runs (a tenth more or less), and whether garbage is collected.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ApplierSettings {
     /// How often a ManagedResource is applied.
     pub(crate) sync_period: Duration,
     /// How often its objects are checked.
@@ -137,7 +137,7 @@ pub struct Settings {
     pub(crate) collector_runs: bool,
 }
 
-impl Default for Settings {
+impl Default for ApplierSettings {
     /// The defaults of gardener-resource-manager in a seed.
     fn default() -> Self {
         Self {
@@ -161,11 +161,11 @@ fn later() -> ReconcileOutcome {
 
 /// The state that the reconcilers share.
 #[derive(Debug)]
-struct Shared {
+struct ApplierContext {
     client: kube::Applier,
-    targets: target::Targets,
-    memory: memory::Memory,
-    settings: Settings,
+    targets: target::TargetClusters,
+    memory: memory::MemoryBudget,
+    settings: ApplierSettings,
     workloads: workload::Workloads,
     /// Set once they run.
     lanes: Mutex<Option<Lanes>>,
@@ -180,28 +180,28 @@ struct Lanes {
     collect: Lane,
 }
 
-impl Shared {
+impl ApplierContext {
     fn lanes(&self) -> Option<Lanes> {
         self.lanes.lock().ignore_poison().clone()
     }
 
-    fn session<'a>(&'a self, target: &'a Target, cx: &'a ReconcileContext) -> session::Session<'a> {
+    fn session<'a>(&'a self, target: &'a TargetCluster, cx: &'a ReconcileContext) -> session::Session<'a> {
         session::Session { own: &self.client, target, cx }
     }
 }
 
 /// The applier: three reconcilers around one client.
 #[derive(Clone, Debug)]
-pub struct Resources(Arc<Shared>);
+pub struct ManagedResourceApplier(Arc<ApplierContext>);
 
-impl Resources {
+impl ManagedResourceApplier {
     /// An applier that has not started.
-    pub fn new(client: kube::Applier, settings: Settings) -> Self {
-        let targets = target::Targets::new(Target::seed(&client));
-        Self(Arc::new(Shared {
+    pub fn new(client: kube::Applier, settings: ApplierSettings) -> Self {
+        let targets = target::TargetClusters::new(TargetCluster::seed(&client));
+        Self(Arc::new(ApplierContext {
             client,
             targets,
-            memory: memory::Memory::default(),
+            memory: memory::MemoryBudget::default(),
             settings,
             workloads: workload::Workloads::default(),
             lanes: Mutex::default(),
@@ -210,7 +210,12 @@ impl Resources {
 
     /// Sets the target for ManagedResources without a class in a namespace. Without a target they are not touched, and
     /// applied objects stay. The client must check the lease before it writes.
-    pub fn set_target(&self, namespace: &str, target: Option<Target>, managed: &WatchSource<Watched>) {
+    pub fn set_target(
+        &self,
+        namespace: &str,
+        target: Option<TargetCluster>,
+        managed: &WatchSource<ManagedResourceHead>,
+    ) {
         let is_served = target.is_some();
         self.0.targets.set(namespace, target);
         let Some(Lanes { apply, check, collect, .. }) = self.0.lanes() else { return };

@@ -7,7 +7,7 @@ use super::object::{group_of, text};
 
 /// The result of a check of one object.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Progress {
+pub(super) enum RolloutProgress {
     /// It is rolled out.
     Done,
     /// It is being rolled out, for this reason.
@@ -16,11 +16,11 @@ pub(super) enum Progress {
     Pods(i64),
 }
 
-type Check = fn(&Value) -> Result<(), String>;
+type RolloutCheck = fn(&Value) -> Result<(), String>;
 
 /// The check of a kind; `None` if it is never rolled out.
-fn check_of(api_version: &str, kind: &str) -> Option<Check> {
-    let check: Check = match (group_of(api_version), kind) {
+fn check_of(api_version: &str, kind: &str) -> Option<RolloutCheck> {
+    let check: RolloutCheck = match (group_of(api_version), kind) {
         ("apps", "Deployment") => deployment,
         ("apps", "StatefulSet") => stateful_set,
         ("apps", "DaemonSet") => daemon_set,
@@ -36,12 +36,12 @@ pub(super) fn concerns(api_version: &str, kind: &str) -> bool {
     check_of(api_version, kind).is_some()
 }
 
-pub(super) fn check(object: &Value) -> Progress {
+pub(super) fn check(object: &Value) -> RolloutProgress {
     let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
     match check_of(api_version, kind).map_or(Ok(()), |check| check(object)) {
-        Err(why) => Progress::Running(why),
-        Ok(()) if kind == "Deployment" => Progress::Pods(replicas(object)),
-        Ok(()) => Progress::Done,
+        Err(why) => RolloutProgress::Running(why),
+        Ok(()) if kind == "Deployment" => RolloutProgress::Pods(replicas(object)),
+        Ok(()) => RolloutProgress::Done,
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    fn running(why: &str) -> Progress {
-        Progress::Running(why.to_owned())
+    fn running(why: &str) -> RolloutProgress {
+        RolloutProgress::Running(why.to_owned())
     }
 
     #[allow(clippy::needless_pass_by_value)] // tables of literals
@@ -114,7 +114,7 @@ mod tests {
         };
         let progressing = |status: &str, reason: &str| json!([{"type": "Progressing", "status": status, "reason": reason, "message": "M"}]);
         let table = [
-            (object(2, progressing("True", "NewReplicaSetAvailable")), Progress::Pods(3)),
+            (object(2, progressing("True", "NewReplicaSetAvailable")), RolloutProgress::Pods(3)),
             (
                 object(1, progressing("True", "NewReplicaSetAvailable")),
                 running("observed generation outdated (1/2)"),
@@ -132,20 +132,20 @@ mod tests {
             json!({}),
             object(2, progressing("True", "NewReplicaSetAvailable"))["status"].clone(),
         );
-        assert_eq!(check(&one), Progress::Pods(1));
+        assert_eq!(check(&one), RolloutProgress::Pods(1));
     }
 
     #[test]
     fn sets() {
         let sets = |spec: Value, status: Value| check(&with("apps/v1", "StatefulSet", spec, status));
         let status = |updated: i64| json!({"observedGeneration": 2, "updatedReplicas": updated});
-        assert_eq!(sets(json!({"replicas": 2}), status(2)), Progress::Done);
+        assert_eq!(sets(json!({"replicas": 2}), status(2)), RolloutProgress::Done);
         assert_eq!(sets(json!({"replicas": 2}), status(1)), running("1 of 2 replica(s) have been updated"));
         assert_eq!(sets(json!({}), status(0)), running("0 of 1 replica(s) have been updated"));
         assert_eq!(sets(json!({"replicas": 0}), json!({})), running("observed generation outdated (0/2)"));
         let daemons = |status: Value| check(&with("apps/v1", "DaemonSet", json!({}), status));
         let status = |updated: i64| json!({"observedGeneration": 2, "desiredNumberScheduled": 3, "updatedNumberScheduled": updated});
-        assert_eq!(daemons(status(3)), Progress::Done);
+        assert_eq!(daemons(status(3)), RolloutProgress::Done);
         assert_eq!(daemons(status(2)), running("2 of 3 replica(s) have been updated"));
         assert_eq!(daemons(json!({})), running("observed generation outdated (0/2)"));
     }
@@ -160,10 +160,10 @@ mod tests {
             let check = |status: Value| {
                 check(&with("monitoring.coreos.com/v1", kind, json!({"replicas": 2}), status))
             };
-            assert_eq!(check(status("True", 2, 2)), Progress::Done);
+            assert_eq!(check(status("True", 2, 2)), RolloutProgress::Done);
             assert_eq!(check(status("True", 1, 2)), running("observed generation outdated (1/2)"));
             assert_eq!(check(status("True", 2, 1)), running("1 of 2 replica(s) have been updated"));
-            assert!(matches!(check(status("False", 2, 2)), Progress::Running(_)));
+            assert!(matches!(check(status("False", 2, 2)), RolloutProgress::Running(_)));
             assert_eq!(check(json!({})), running("condition \"Reconciled\" is missing"));
         }
         for kind in ["Certificate", "Issuer"] {
@@ -175,7 +175,7 @@ mod tests {
                     json!({"observedGeneration": observed}),
                 ))
             };
-            assert_eq!(check(2), Progress::Done);
+            assert_eq!(check(2), RolloutProgress::Done);
             assert_eq!(check(1), running("observed generation outdated (1/2)"));
         }
     }

@@ -8,17 +8,17 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::apply::apply;
-use super::decode::{Manifest, Plan, Planned, Planner, Refusal, Scope};
+use super::decode::{Manifest, ManifestPlan, PlanRefusal, Planned, Planner, Scope};
 use super::error::Error;
 use super::memory::Permit;
 use super::merge::{Terms, inject_labels};
 use super::names::{self, reason};
 use super::reference::{Equivalences, Identity, Recorded, recorded_scope, removed, with_scopes};
-use super::remove::{Left, PENDING_AGAIN, Rules, release, remove};
+use super::remove::{PENDING_AGAIN, RemainingObjects, Rules, release, remove};
 use super::session::{Own, Session, managed_resource};
 use super::status::{Applied, Present, with_status};
 use super::trigger::{Duty, duty, is_ours, operation};
-use super::{Shared, later};
+use super::{ApplierContext, later};
 use crate::api::condition::{self, Condition};
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
@@ -33,7 +33,7 @@ use crate::runtime::events::{Event, InvolvedObject};
 
 /// Applies ManagedResources. Its keys are their keys.
 #[derive(Debug)]
-pub struct ResourcesReconciler(pub(super) Arc<Shared>);
+pub struct ResourcesReconciler(pub(super) Arc<ApplierContext>);
 
 impl Reconciler for ResourcesReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -54,7 +54,7 @@ impl Reconciler for ResourcesReconciler {
         };
         let session = self.0.session(&target, cx);
         let duty = duty(target.class, &resource.metadata, &resource.spec.class);
-        let mut round = Round { shared: &self.0, session, raw, own_bytes, permit, resource };
+        let mut round = ApplyRound { shared: &self.0, session, raw, own_bytes, permit, resource };
         let outcome = match duty {
             Duty::Nothing => Ok(ReconcileOutcome::Done),
             Duty::Ignore => round.ignore(),
@@ -69,7 +69,12 @@ impl Reconciler for ResourcesReconciler {
 const OUTLINE: [&[&str]; 3] = [&["metadata"], &["spec", "class"], &["status", "conditions"]];
 
 /// Reports that a ManagedResource is too large; nothing else is done.
-fn unread(shared: &Shared, cx: &ReconcileContext, key: &Key, why: String) -> Result<(), ReconcileFailure> {
+fn unread(
+    shared: &ApplierContext,
+    cx: &ReconcileContext,
+    key: &Key,
+    why: String,
+) -> Result<(), ReconcileFailure> {
     let found = shared.client.find_with(&MANAGED_RESOURCE, key, &mut |body| {
         value::read_parts(body, &OUTLINE).and_then(view::read)
     })?;
@@ -90,8 +95,8 @@ fn unread(shared: &Shared, cx: &ReconcileContext, key: &Key, why: String) -> Res
     Ok(())
 }
 
-struct Round<'a> {
-    shared: &'a Shared,
+struct ApplyRound<'a> {
+    shared: &'a ApplierContext,
     session: Session<'a>,
     /// The ManagedResource as last read or written.
     raw: Value,
@@ -101,7 +106,7 @@ struct Round<'a> {
     resource: ManagedResource,
 }
 
-impl Round<'_> {
+impl ApplyRound<'_> {
     fn ignore(&mut self) -> Result<ReconcileOutcome, Error> {
         self.write(self.present().ignored(), None)?;
         Ok(ReconcileOutcome::Done)
@@ -130,8 +135,8 @@ impl Round<'_> {
         self.prepare()?;
         let mut plan = match self.plan() {
             Ok(plan) => plan,
-            Err(NoPlan::Refused(Refusal::Busy)) => return Ok(later()),
-            Err(NoPlan::Refused(Refusal::TooLarge(why))) => {
+            Err(NoPlan::Refused(PlanRefusal::Busy)) => return Ok(later()),
+            Err(NoPlan::Refused(PlanRefusal::TooLarge(why))) => {
                 return self.fail(reason::DECODING_FAILED, Error::TooLarge(why));
             }
             Err(NoPlan::Secret(error)) => return self.fail(reason::CANNOT_READ_SECRET, error),
@@ -178,11 +183,11 @@ impl Round<'_> {
     }
 
     /// Reads all Secrets in order, and their keys in order. Only one Secret is in memory at a time.
-    fn plan(&mut self) -> Result<Plan, NoPlan> {
+    fn plan(&mut self) -> Result<ManifestPlan, NoPlan> {
         let references = &self.resource.spec.secret_refs;
         if references.len() > limits::MANAGED_RESOURCE_SECRETS_MAX {
             let max = limits::MANAGED_RESOURCE_SECRETS_MAX;
-            return Err(NoPlan::Refused(Refusal::TooLarge(format!("it names more than {max} Secrets"))));
+            return Err(NoPlan::Refused(PlanRefusal::TooLarge(format!("it names more than {max} Secrets"))));
         }
         let namespace = &self.resource.metadata.namespace;
         let (session, old) = (self.session, &self.resource.status.resources);
@@ -205,7 +210,11 @@ impl Round<'_> {
 
     /// Deletes objects that left the set, and releases objects that are not managed any more, before
     /// new objects are applied.
-    fn shrink(&mut self, old: &[ObjectReference], plan: &Plan) -> Result<Option<ReconcileOutcome>, Error> {
+    fn shrink(
+        &mut self,
+        old: &[ObjectReference],
+        plan: &ManifestPlan,
+    ) -> Result<Option<ReconcileOutcome>, Error> {
         let equivalences = Equivalences::new(&self.resource.spec.equivalences);
         let orphans: Vec<Identity> =
             plan.orphans.iter().map(|orphan| equivalences.canonical(orphan.clone())).collect();
@@ -226,7 +235,7 @@ impl Round<'_> {
     fn remove(&mut self, objects: &[ObjectReference]) -> Result<Option<ReconcileOutcome>, Error> {
         let delete_claims = self.resource.spec.delete_persistent_volume_claims;
         let rules = Rules { delete_claims, collector_runs: self.shared.settings.collector_runs };
-        let Left { pending, failed } = remove(self.session, objects, rules)?;
+        let RemainingObjects { pending, failed } = remove(self.session, objects, rules)?;
         if pending.is_empty() && failed.is_empty() {
             return Ok(None);
         }
@@ -317,7 +326,7 @@ fn scope(session: Session<'_>, old: &[ObjectReference], api_version: &str, kind:
 enum NoPlan {
     /// A Secret could not be read.
     Secret(Error),
-    Refused(Refusal),
+    Refused(PlanRefusal),
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -329,12 +338,12 @@ struct SecretData {
 
 /// The entries of `data`, limited to what a plan may need.
 fn entries<'de, D: Deserializer<'de>>(from: D) -> Result<SortedMap<String, String>, D::Error> {
-    from.deserialize_any(Entries)
+    from.deserialize_any(SecretDataEntries)
 }
 
-struct Entries;
+struct SecretDataEntries;
 
-impl<'de> Visitor<'de> for Entries {
+impl<'de> Visitor<'de> for SecretDataEntries {
     type Value = SortedMap<String, String>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

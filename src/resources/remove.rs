@@ -27,7 +27,7 @@ const EVENTS_MAX: usize = 5;
 
 /// What remains of a removal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Left {
+pub(super) struct RemainingObjects {
     /// Objects that are being deleted, one sentence each.
     pub(super) pending: Vec<String>,
     /// Objects that could not be deleted, one sentence each.
@@ -45,9 +45,13 @@ pub(super) struct Rules {
 
 /// Deletes objects independently of each other, with one exception: what pods mount stays until the workloads
 /// of its namespace are gone. Until then, a pod may start again, and would hang without it. Errors: only that
-/// the lease is not ours; everything else is in [`Left`].
-pub(super) fn remove(session: Session<'_>, objects: &[ObjectReference], rules: Rules) -> Result<Left, Error> {
-    let mut left = Left::default();
+/// the lease is not ours; everything else is in [`RemainingObjects`].
+pub(super) fn remove(
+    session: Session<'_>,
+    objects: &[ObjectReference],
+    rules: Rules,
+) -> Result<RemainingObjects, Error> {
+    let mut left = RemainingObjects::default();
     let mut busy: BTreeSet<&str> = BTreeSet::new();
     let (mounted, others): (Vec<_>, Vec<_>) = objects.iter().partition(|object| is_mounted(object));
     for object in others.into_iter().chain(mounted) {

@@ -8,8 +8,8 @@ use crate::runtime::informer::Options;
 use crate::runtime::marks::{ChangedObject, Marks};
 use crate::runtime::store::Store;
 
-use super::target::Targets;
-use super::trigger::{Watched, reads_secret};
+use super::target::TargetClusters;
+use super::trigger::{ManagedResourceHead, reads_secret};
 
 /// Watches the Secrets of the seed, without their data.
 pub(crate) fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut ControllerGroup) {
@@ -18,11 +18,15 @@ pub(crate) fn watch_secrets(seed: &Client, secrets: &Marks, group: &mut Controll
 }
 
 /// Updates only: a Secret that appears after its ManagedResource is found by the retry.
-pub(super) fn readers(managed: &Store<Watched>, targets: &Targets, secret: &ChangedObject) -> Vec<Key> {
+pub(super) fn readers(
+    managed: &Store<ManagedResourceHead>,
+    targets: &TargetClusters,
+    secret: &ChangedObject,
+) -> Vec<Key> {
     if secret.is_new {
         return Vec::new();
     }
-    let reads = |watched: &Watched| {
+    let reads = |watched: &ManagedResourceHead| {
         reads_secret(watched, &secret.key) && targets.of(&watched.metadata, &watched.spec.class).is_some()
     };
     managed.all().into_iter().filter(|(_, watched)| reads(watched)).map(|(key, _)| key).collect()

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::memory::Permit;
 use super::object::text;
-use super::target::Target;
+use super::target::TargetCluster;
 use super::weight;
 use crate::api::core::NAMESPACE;
 use crate::api::meta::{Key, Resource};
@@ -15,7 +15,7 @@ use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::kube::value;
-use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, Undecodable};
+use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, UndecodableObject};
 use crate::limits;
 use crate::runtime::controller::ReconcileContext;
 
@@ -25,7 +25,7 @@ use crate::runtime::controller::ReconcileContext;
 pub(super) struct Session<'a> {
     /// For ManagedResources and their Secrets.
     pub(super) own: &'a kube::Applier,
-    pub(super) target: &'a Target,
+    pub(super) target: &'a TargetCluster,
     pub(super) cx: &'a ReconcileContext,
 }
 
@@ -117,7 +117,7 @@ impl Session<'_> {
         })?;
         match undecodable {
             None => Ok(()),
-            Some(Undecodable { key, why, .. }) => {
+            Some(UndecodableObject { key, why, .. }) => {
                 Err(kube::Error::Decode { what: format!("{} {key}", r.kind), source: why })
             }
         }

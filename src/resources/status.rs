@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::memory::shortened;
 use super::names::{APPLIED, HEALTHY, PROGRESSING, reason};
 use super::object::map_at;
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::resources::ObjectReference;
 use crate::base::clock::Timestamp;
 use crate::limits;
@@ -19,7 +19,7 @@ pub(super) struct Present<'a> {
 
 impl Present<'_> {
     /// A condition with a new finding.
-    pub(super) fn with(self, kind: &str, status: Status, reason: &str, message: &str) -> Condition {
+    pub(super) fn with(self, kind: &str, status: ConditionStatus, reason: &str, message: &str) -> Condition {
         let old = condition::find_or_init(self.conditions, kind, self.now);
         let message = shortened(message, limits::CONDITION_MESSAGE_BYTES_MAX);
         old.updated(self.now, status, Finding::new(reason, message))
@@ -28,9 +28,13 @@ impl Present<'_> {
     /// The ManagedResource is marked as ignored.
     pub(super) fn ignored(self) -> Vec<Condition> {
         let text = "ManagedResource is marked to be ignored.";
-        [(APPLIED, Status::True), (HEALTHY, Status::True), (PROGRESSING, Status::False)]
-            .map(|(kind, status)| self.with(kind, status, reason::IGNORED, text))
-            .to_vec()
+        [
+            (APPLIED, ConditionStatus::True),
+            (HEALTHY, ConditionStatus::True),
+            (PROGRESSING, ConditionStatus::False),
+        ]
+        .map(|(kind, status)| self.with(kind, status, reason::IGNORED, text))
+        .to_vec()
     }
 
     /// New objects must be applied, so earlier results of the checks are void.
@@ -38,8 +42,8 @@ impl Present<'_> {
         let healthy = "The health checks have not yet been executed for the current set of resources.";
         let progressing = "Checks have not yet been executed for the current set of resources.";
         vec![
-            self.with(HEALTHY, Status::Unknown, reason::CHECKS_PENDING, healthy),
-            self.with(PROGRESSING, Status::Unknown, reason::CHECKS_PENDING, progressing),
+            self.with(HEALTHY, ConditionStatus::Unknown, reason::CHECKS_PENDING, healthy),
+            self.with(PROGRESSING, ConditionStatus::Unknown, reason::CHECKS_PENDING, progressing),
             self.applying(),
         ]
     }
@@ -48,10 +52,10 @@ impl Present<'_> {
     fn applying(self) -> Condition {
         let problems = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
         match condition::find(self.conditions, APPLIED).filter(|c| problems.contains(&c.reason.as_str())) {
-            Some(old) => self.with(APPLIED, Status::Progressing, &old.reason, &old.message),
+            Some(old) => self.with(APPLIED, ConditionStatus::Progressing, &old.reason, &old.message),
             None => {
                 let text = "The resources are currently being reconciled.";
-                self.with(APPLIED, Status::Progressing, reason::APPLY_PROGRESSING, text)
+                self.with(APPLIED, ConditionStatus::Progressing, reason::APPLY_PROGRESSING, text)
             }
         }
     }
@@ -60,33 +64,33 @@ impl Present<'_> {
     pub(super) fn deleting(self, with_objects: bool) -> Vec<Condition> {
         let text = "The resources are currently being deleted.";
         let mut all = vec![
-            self.with(HEALTHY, Status::False, reason::DELETION_PENDING, text),
-            self.with(PROGRESSING, Status::True, reason::DELETION_PENDING, text),
+            self.with(HEALTHY, ConditionStatus::False, reason::DELETION_PENDING, text),
+            self.with(PROGRESSING, ConditionStatus::True, reason::DELETION_PENDING, text),
         ];
         if with_objects {
             let told = [reason::DELETION_PENDING, reason::DELETION_FAILED];
             let old = condition::find(self.conditions, APPLIED).filter(|c| told.contains(&c.reason.as_str()));
             let text = old.map_or(text, |c| c.message.as_str());
-            all.push(self.with(APPLIED, Status::Progressing, reason::DELETION_PENDING, text));
+            all.push(self.with(APPLIED, ConditionStatus::Progressing, reason::DELETION_PENDING, text));
         }
         all
     }
 
     /// `ResourcesApplied` after a failure.
     pub(super) fn failed(self, reason: &str, message: &str) -> Vec<Condition> {
-        vec![self.with(APPLIED, Status::False, reason, message)]
+        vec![self.with(APPLIED, ConditionStatus::False, reason, message)]
     }
 
     /// `ResourcesApplied` while deleted objects still exist.
     pub(super) fn deletion_pending(self, message: &str) -> Vec<Condition> {
-        vec![self.with(APPLIED, Status::Progressing, reason::DELETION_PENDING, message)]
+        vec![self.with(APPLIED, ConditionStatus::Progressing, reason::DELETION_PENDING, message)]
     }
 
     /// `ResourcesApplied` at the end.
     pub(super) fn applied(self, problems: Option<String>) -> Vec<Condition> {
         let Some(problems) = problems else {
             let text = "All resources are applied.";
-            return vec![self.with(APPLIED, Status::True, reason::APPLY_SUCCEEDED, text)];
+            return vec![self.with(APPLIED, ConditionStatus::True, reason::APPLY_SUCCEEDED, text)];
         };
         let text = format!("Could not decode all new resources: {problems}");
         self.failed(reason::DECODING_FAILED, &text)
@@ -125,7 +129,7 @@ mod tests {
         Present { conditions, now: NOW }
     }
 
-    fn brief(conditions: &[Condition]) -> Vec<(&str, Status, &str, &str)> {
+    fn brief(conditions: &[Condition]) -> Vec<(&str, ConditionStatus, &str, &str)> {
         conditions
             .iter()
             .map(|c| (c.kind.as_str(), c.status, c.reason.as_str(), c.message.as_str()))
@@ -140,9 +144,9 @@ mod tests {
             (
                 none.ignored(),
                 vec![
-                    ("ResourcesApplied", Status::True, "ManagedResourceIgnored", ignored),
-                    ("ResourcesHealthy", Status::True, "ManagedResourceIgnored", ignored),
-                    ("ResourcesProgressing", Status::False, "ManagedResourceIgnored", ignored),
+                    ("ResourcesApplied", ConditionStatus::True, "ManagedResourceIgnored", ignored),
+                    ("ResourcesHealthy", ConditionStatus::True, "ManagedResourceIgnored", ignored),
+                    ("ResourcesProgressing", ConditionStatus::False, "ManagedResourceIgnored", ignored),
                 ],
             ),
             (
@@ -150,19 +154,19 @@ mod tests {
                 vec![
                     (
                         "ResourcesHealthy",
-                        Status::Unknown,
+                        ConditionStatus::Unknown,
                         "ChecksPending",
                         "The health checks have not yet been executed for the current set of resources.",
                     ),
                     (
                         "ResourcesProgressing",
-                        Status::Unknown,
+                        ConditionStatus::Unknown,
                         "ChecksPending",
                         "Checks have not yet been executed for the current set of resources.",
                     ),
                     (
                         "ResourcesApplied",
-                        Status::Progressing,
+                        ConditionStatus::Progressing,
                         "ApplyProgressing",
                         "The resources are currently being reconciled.",
                     ),
@@ -173,13 +177,13 @@ mod tests {
                 vec![
                     (
                         "ResourcesHealthy",
-                        Status::False,
+                        ConditionStatus::False,
                         "DeletionPending",
                         "The resources are currently being deleted.",
                     ),
                     (
                         "ResourcesProgressing",
-                        Status::True,
+                        ConditionStatus::True,
                         "DeletionPending",
                         "The resources are currently being deleted.",
                     ),
@@ -187,22 +191,30 @@ mod tests {
             ),
             (
                 none.applied(None),
-                vec![("ResourcesApplied", Status::True, "ApplySucceeded", "All resources are applied.")],
+                vec![(
+                    "ResourcesApplied",
+                    ConditionStatus::True,
+                    "ApplySucceeded",
+                    "All resources are applied.",
+                )],
             ),
             (
                 none.applied(Some("a; b".to_owned())),
                 vec![(
                     "ResourcesApplied",
-                    Status::False,
+                    ConditionStatus::False,
                     "DecodingFailed",
                     "Could not decode all new resources: a; b",
                 )],
             ),
             (
                 none.deletion_pending("m"),
-                vec![("ResourcesApplied", Status::Progressing, "DeletionPending", "m")],
+                vec![("ResourcesApplied", ConditionStatus::Progressing, "DeletionPending", "m")],
             ),
-            (none.failed("ApplyFailed", "m"), vec![("ResourcesApplied", Status::False, "ApplyFailed", "m")]),
+            (
+                none.failed("ApplyFailed", "m"),
+                vec![("ResourcesApplied", ConditionStatus::False, "ApplyFailed", "m")],
+            ),
         ];
         for (conditions, expected) in table {
             assert_eq!(brief(&conditions), expected);
@@ -218,7 +230,10 @@ mod tests {
             let old = present(&[]).failed(reason, "why");
             let now = present(&old).deleting(true);
             let applied = condition::find(&now, "ResourcesApplied").unwrap();
-            assert_eq!((applied.status, applied.reason.as_str()), (Status::Progressing, "DeletionPending"));
+            assert_eq!(
+                (applied.status, applied.reason.as_str()),
+                (ConditionStatus::Progressing, "DeletionPending")
+            );
             assert_eq!(applied.message, expected, "{reason}");
         }
     }
@@ -235,7 +250,7 @@ mod tests {
             let old = present(&[]).failed(reason, "why");
             let now = present(&old).changed();
             let applied = condition::find(&now, "ResourcesApplied").unwrap();
-            assert_eq!(applied.status, Status::Progressing);
+            assert_eq!(applied.status, ConditionStatus::Progressing);
             assert_eq!(applied.reason == reason && applied.message == "why", kept, "{reason}");
         }
     }

@@ -42,7 +42,7 @@ impl Class {
 
 /// A cluster that objects are applied to.
 #[derive(Debug)]
-pub struct Target {
+pub struct TargetCluster {
     pub(super) class: Class,
     pub(super) client: Client,
     pub(super) discovery: Discovery,
@@ -52,7 +52,7 @@ pub struct Target {
     origin_prefix: String,
 }
 
-impl Target {
+impl TargetCluster {
     fn new(class: Class, client: Client, origin_prefix: String) -> Self {
         let discovery = Discovery::new(client.clone());
         Self {
@@ -87,19 +87,19 @@ impl Target {
 }
 
 #[derive(Debug)]
-pub(super) struct Targets {
-    pub(super) seed: Arc<Target>,
+pub(super) struct TargetClusters {
+    pub(super) seed: Arc<TargetCluster>,
     /// The targets of shoots, by their namespace in the seed.
-    shoots: RwLock<SortedMap<String, Arc<Target>>>,
+    shoots: RwLock<SortedMap<String, Arc<TargetCluster>>>,
 }
 
-impl Targets {
-    pub(super) fn new(seed: Target) -> Self {
+impl TargetClusters {
+    pub(super) fn new(seed: TargetCluster) -> Self {
         Self { seed: Arc::new(seed), shoots: RwLock::default() }
     }
 
     /// Sets the target of a namespace, or removes it.
-    pub(super) fn set(&self, namespace: &str, target: Option<Target>) {
+    pub(super) fn set(&self, namespace: &str, target: Option<TargetCluster>) {
         // One map, changed by single calls: a panic cannot leave it half changed.
         let mut shoots = self.shoots.write().ignore_poison();
         match target {
@@ -109,7 +109,7 @@ impl Targets {
     }
 
     /// The target for the cluster of a namespace; an empty namespace stands for the seed.
-    pub(super) fn at(&self, namespace: &str) -> Option<Arc<Target>> {
+    pub(super) fn at(&self, namespace: &str) -> Option<Arc<TargetCluster>> {
         if namespace.is_empty() {
             return Some(Arc::clone(&self.seed));
         }
@@ -118,7 +118,7 @@ impl Targets {
 
     /// The target that is responsible for a ManagedResource. A target whose finalizer it has wins over the one that
     /// `class` names, because it must clean up first; of several, the first one wins.
-    pub(super) fn of(&self, metadata: &ObjectMeta, class: &str) -> Option<Arc<Target>> {
+    pub(super) fn of(&self, metadata: &ObjectMeta, class: &str) -> Option<Arc<TargetCluster>> {
         let shoots = self.shoots.read().ignore_poison();
         let both = [Some(&self.seed), shoots.get(&metadata.namespace)];
         let all = || both.into_iter().flatten();
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn who_is_responsible() {
-        let targets = Targets::new(Target::seed(&Applier(client())));
-        targets.set("shoot--a--b", Some(Target::shoot(client(), "one")));
+        let targets = TargetClusters::new(TargetCluster::seed(&Applier(client())));
+        targets.set("shoot--a--b", Some(TargetCluster::shoot(client(), "one")));
         let (seed, shoot) = (names::SEED_FINALIZER, names::FINALIZER_PREFIX);
         let other = "resources.gardener.cloud/gardener-resource-manager-other";
         let table: [(&str, &str, &[&str], Option<Class>); 11] = [
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn objects_record_their_origin() {
         let key = Key::new("shoot--a--b", "core");
-        assert_eq!(Target::seed(&Applier(client())).origin(&key), "shoot--a--b/core");
-        let shoot = Target::shoot(client(), "one");
+        assert_eq!(TargetCluster::seed(&Applier(client())).origin(&key), "shoot--a--b/core");
+        let shoot = TargetCluster::shoot(client(), "one");
         assert_eq!(shoot.origin(&key), "one:shoot--a--b/core");
         assert_eq!(shoot.owner("one:shoot--a--b/core"), Some(key));
         assert_eq!((shoot.owner("shoot--a--b/core"), shoot.owner("one:x")), (None, None));

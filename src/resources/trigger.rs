@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::names::{self, reason};
 use super::target::Class;
-use crate::api::condition::{Status, timestamp};
+use crate::api::condition::{ConditionStatus, timestamp};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
 use crate::api::resources::{CARE_LABEL, INSTALLATION_LABEL, SecretReference};
@@ -17,24 +17,24 @@ use crate::runtime::informer;
 /// The part of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(from = "Whole")]
-pub struct Watched {
+pub struct ManagedResourceHead {
     pub(crate) metadata: ObjectMeta,
     /// The relevant part of its spec.
-    pub(crate) spec: WatchedSpec,
+    pub(crate) spec: ManagedResourceHeadSpec,
     /// The relevant part of its status.
-    pub(crate) status: WatchedStatus,
+    pub(crate) status: ManagedResourceHeadStatus,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Whole {
     metadata: ObjectMeta,
-    spec: WatchedSpec,
+    spec: ManagedResourceHeadSpec,
     #[serde(deserialize_with = "or_default")]
-    status: WatchedStatus,
+    status: ManagedResourceHeadStatus,
 }
 
-impl From<Whole> for Watched {
+impl From<Whole> for ManagedResourceHead {
     fn from(whole: Whole) -> Self {
         let Whole { mut metadata, mut spec, mut status } = whole;
         metadata.annotations.retain(|name, _| [OPERATION, names::IGNORE].contains(&name.as_str()));
@@ -57,7 +57,7 @@ pub(crate) const REPORTED: [&str; 2] = ["garden", "istio-system"];
 /// The part of the spec of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct WatchedSpec {
+pub(crate) struct ManagedResourceHeadSpec {
     /// The class of the responsible applier.
     #[serde(deserialize_with = "or_default")]
     pub(crate) class: String,
@@ -68,9 +68,9 @@ pub(crate) struct WatchedSpec {
 /// The part of the status of a ManagedResource that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct WatchedStatus {
+pub(crate) struct ManagedResourceHeadStatus {
     #[serde(deserialize_with = "or_default")]
-    pub(crate) conditions: Vec<WatchedCondition>,
+    pub(crate) conditions: Vec<ManagedResourceHeadCondition>,
     /// The generation that was applied last.
     pub(crate) observed_generation: i64,
 }
@@ -78,10 +78,10 @@ pub(crate) struct WatchedStatus {
 /// The part of a condition that an informer keeps.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct WatchedCondition {
+pub(crate) struct ManagedResourceHeadCondition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
-    pub(crate) status: Status,
+    pub(crate) status: ConditionStatus,
     /// The reason as one word; kept only where it is reported.
     pub(crate) reason: String,
     /// The message for people; kept only where it is reported.
@@ -91,25 +91,26 @@ pub(crate) struct WatchedCondition {
     pub(crate) changed: Timestamp,
 }
 
-impl WatchedCondition {
+impl ManagedResourceHeadCondition {
     /// Whether it is a fault to report. It is no fault that the objects of a ManagedResource are not yet
     /// healthy or rolled out.
     pub(crate) fn is_fault(&self) -> bool {
-        let fault = if self.kind == names::PROGRESSING { Status::True } else { Status::False };
-        [fault, Status::Unknown].contains(&self.status)
+        let fault =
+            if self.kind == names::PROGRESSING { ConditionStatus::True } else { ConditionStatus::False };
+        [fault, ConditionStatus::Unknown].contains(&self.status)
     }
 }
 
-impl Watched {
+impl ManagedResourceHead {
     /// Why it could not be applied, according to its condition. Before the first success, no
     /// other condition shows this.
     pub(crate) fn apply_problem(&self) -> Option<&str> {
         let kept = [reason::APPLY_FAILED, reason::DELETION_FAILED, reason::DELETION_PENDING];
-        let is_problem = |condition: &&WatchedCondition| match condition.status {
-            Status::False => true,
+        let is_problem = |condition: &&ManagedResourceHeadCondition| match condition.status {
+            ConditionStatus::False => true,
             // The next try keeps the last problem.
-            Status::Progressing => kept.contains(&condition.reason.as_str()),
-            Status::True | Status::Unknown => false,
+            ConditionStatus::Progressing => kept.contains(&condition.reason.as_str()),
+            ConditionStatus::True | ConditionStatus::Unknown => false,
         };
         let applied = self.status.conditions.iter().find(|condition| condition.kind == names::APPLIED);
         applied.filter(is_problem).map(|condition| condition.message.as_str()).filter(|why| !why.is_empty())
@@ -125,7 +126,7 @@ impl Watched {
         }
         [names::APPLIED, names::HEALTHY].into_iter().find_map(|kind| {
             match self.status.conditions.iter().find(|condition| condition.kind == kind) {
-                Some(condition) if condition.status == Status::True => None,
+                Some(condition) if condition.status == ConditionStatus::True => None,
                 Some(condition) => {
                     Some(format!("has condition {kind} {}: {}", condition.status, condition.message))
                 }
@@ -135,7 +136,7 @@ impl Watched {
     }
 }
 
-impl informer::PartialObject for Watched {
+impl informer::PartialObject for ManagedResourceHead {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata
     }
@@ -144,7 +145,7 @@ impl informer::PartialObject for Watched {
     fn of_head(head: &Value) -> Option<Self> {
         let metadata = view::look::<ObjectMeta>(&head["metadata"]).ok()?;
         let class = head["spec"]["class"].as_str().unwrap_or_default().to_owned();
-        let spec = WatchedSpec { class, ..WatchedSpec::default() };
+        let spec = ManagedResourceHeadSpec { class, ..ManagedResourceHeadSpec::default() };
         Some(Whole { metadata, spec, ..Whole::default() }.into())
     }
 }
@@ -201,16 +202,20 @@ pub(super) fn is_ignored(metadata: &ObjectMeta) -> bool {
     metadata.annotations.get(names::IGNORE).is_some_and(|text| is_true(text))
 }
 
-fn status(watched: &Watched, kind: &str) -> Option<Status> {
+fn status(watched: &ManagedResourceHead, kind: &str) -> Option<ConditionStatus> {
     watched.status.conditions.iter().find(|c| c.kind == kind).map(|c| c.status)
 }
 
-fn concerns(us: Class, watched: &Watched) -> bool {
+fn concerns(us: Class, watched: &ManagedResourceHead) -> bool {
     us.is(&watched.spec.class) || is_ours(us, &watched.metadata)
 }
 
 /// Whether the change of a ManagedResource requires applying it. `None` means that it does not exist.
-pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
+pub(super) fn wants_apply(
+    us: Class,
+    old: Option<&ManagedResourceHead>,
+    new: Option<&ManagedResourceHead>,
+) -> bool {
     let Some(new) = new else { return old.is_some_and(|old| concerns(us, old)) };
     if !concerns(us, new) {
         return false;
@@ -222,8 +227,8 @@ pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched
     if is_ignored(after) && !deleting && !toggled {
         return false;
     }
-    let unhealthy = status(new, names::HEALTHY) == Some(Status::False)
-        && matches!(status(old, names::HEALTHY), None | Some(Status::True));
+    let unhealthy = status(new, names::HEALTHY) == Some(ConditionStatus::False)
+        && matches!(status(old, names::HEALTHY), None | Some(ConditionStatus::True));
     toggled
         || before.generation != after.generation
         || before.deletion_timestamp != after.deletion_timestamp
@@ -234,7 +239,11 @@ pub(super) fn wants_apply(us: Class, old: Option<&Watched>, new: Option<&Watched
 }
 
 /// Whether the change of a ManagedResource requires a health check of its objects.
-pub(super) fn wants_check(us: Class, old: Option<&Watched>, new: Option<&Watched>) -> bool {
+pub(super) fn wants_check(
+    us: Class,
+    old: Option<&ManagedResourceHead>,
+    new: Option<&ManagedResourceHead>,
+) -> bool {
     let Some(new) = new.filter(|new| us.is(&new.spec.class)) else { return false };
     let Some(old) = old else { return true };
     old.spec.class != new.spec.class
@@ -243,7 +252,7 @@ pub(super) fn wants_check(us: Class, old: Option<&Watched>, new: Option<&Watched
 }
 
 /// Whether the manifests of a ManagedResource are in this Secret.
-pub(super) fn reads_secret(watched: &Watched, secret: &Key) -> bool {
+pub(super) fn reads_secret(watched: &ManagedResourceHead, secret: &Key) -> bool {
     watched.metadata.namespace == secret.namespace
         && watched.spec.secret_refs.iter().any(|r| r.name == secret.name)
 }
@@ -254,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    fn watched(change: Value) -> Watched {
+    fn watched(change: Value) -> ManagedResourceHead {
         let mut object = json!({"metadata": {"name": "x", "namespace": "garden", "generation": 1},
             "spec": {"class": "seed", "secretRefs": [{"name": "s"}]}});
         merge(&mut object, change);
@@ -292,10 +301,10 @@ mod tests {
             assert_eq!(texts, (kept, kept), "{namespace} {status}");
             assert_eq!((condition.status.as_str(), watched.status.observed_generation), (status, 3));
         }
-        let progressing = |status: &str| WatchedCondition {
+        let progressing = |status: &str| ManagedResourceHeadCondition {
             kind: names::PROGRESSING.to_owned(),
             status: serde_json::from_value(json!(status)).unwrap(),
-            ..WatchedCondition::default()
+            ..ManagedResourceHeadCondition::default()
         };
         assert!(progressing("True").is_fault() && !progressing("False").is_fault());
     }
@@ -323,12 +332,12 @@ mod tests {
     fn a_managed_resource_that_is_too_large_still_has_an_owner() {
         let head =
             json!({"metadata": {"name": "x", "generation": 3}, "spec": {"class": "seed", "secretRefs": [1]}});
-        let watched = <Watched as informer::PartialObject>::of_head(&head).unwrap();
+        let watched = <ManagedResourceHead as informer::PartialObject>::of_head(&head).unwrap();
         assert!(wants_apply(Class::Seed, None, Some(&watched)) && watched.metadata.generation == 3);
         let foreign = json!({"metadata": {"name": "x"}, "spec": {"secretRefs": null}});
-        let watched = <Watched as informer::PartialObject>::of_head(&foreign).unwrap();
+        let watched = <ManagedResourceHead as informer::PartialObject>::of_head(&foreign).unwrap();
         assert!(!wants_apply(Class::Seed, None, Some(&watched)));
-        assert_eq!(<Watched as informer::PartialObject>::of_head(&Value::Null), None);
+        assert_eq!(<ManagedResourceHead as informer::PartialObject>::of_head(&Value::Null), None);
     }
 
     const OURS: &str = "resources.gardener.cloud/gardener-resource-manager-seed";

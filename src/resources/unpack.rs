@@ -18,7 +18,7 @@ const OUTLINE: [&[&str]; 3] = [&["apiVersion"], &["kind"], &["metadata"]];
 
 /// One document that is not empty.
 #[derive(Clone, Debug)]
-pub(super) struct Document {
+pub(super) struct UnpackedDocument {
     text: String,
     is_json: bool,
     /// Lines above it in its key.
@@ -62,7 +62,7 @@ pub(super) fn documents(
     key: &str,
     bytes: &[u8],
     room: &mut Room,
-) -> Result<Vec<Result<Document, Trouble>>, Trouble> {
+) -> Result<Vec<Result<UnpackedDocument, Trouble>>, Trouble> {
     let mut pieces = Pieces { room, found: Vec::new(), lines: 0 };
     if !key.ends_with(".br") {
         pieces.read(&mut &*bytes)?;
@@ -74,7 +74,7 @@ pub(super) fn documents(
 
 struct Pieces<'a> {
     room: &'a mut Room,
-    found: Vec<Result<Document, Trouble>>,
+    found: Vec<Result<UnpackedDocument, Trouble>>,
     /// Lines above the current piece.
     lines: u64,
 }
@@ -123,7 +123,7 @@ impl Pieces<'_> {
         if text.trim_start().starts_with('{') && self.add_json(text)? {
             return Ok(());
         }
-        self.push(Ok(Document { text: text.to_owned(), is_json: false, lines_above: self.lines }))
+        self.push(Ok(UnpackedDocument { text: text.to_owned(), is_json: false, lines_above: self.lines }))
     }
 
     /// Several JSON documents may follow each other without a separator, unlike in YAML. Returns false if the
@@ -148,20 +148,20 @@ impl Pieces<'_> {
         let mut start = 0;
         for end in ends.into_iter().skip(1) {
             let one = text[start..end].trim_start().to_owned();
-            self.push(Ok(Document { text: one, is_json: true, lines_above: self.lines }))?;
+            self.push(Ok(UnpackedDocument { text: one, is_json: true, lines_above: self.lines }))?;
             start = end;
         }
         Ok(true)
     }
 
-    fn push(&mut self, document: Result<Document, Trouble>) -> Result<(), Trouble> {
+    fn push(&mut self, document: Result<UnpackedDocument, Trouble>) -> Result<(), Trouble> {
         self.room.documents = self.room.documents.checked_sub(1).ok_or_else(too_many)?;
         self.found.push(document);
         Ok(())
     }
 }
 
-impl Document {
+impl UnpackedDocument {
     /// The parsed document; `Null` if it contains only comments.
     pub(super) fn value(&self) -> Result<Value, Trouble> {
         if self.is_json {
@@ -225,7 +225,7 @@ fn too_many_values() -> Trouble {
 mod tests {
     use super::*;
 
-    fn all(key: &str, bytes: &[u8]) -> Result<Vec<Result<Document, Trouble>>, Trouble> {
+    fn all(key: &str, bytes: &[u8]) -> Result<Vec<Result<UnpackedDocument, Trouble>>, Trouble> {
         documents(key, bytes, &mut { Room::ALL })
     }
 

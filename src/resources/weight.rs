@@ -11,19 +11,19 @@ use super::memory::{ITEM_BYTES, KEY_BYTES, of_map};
 /// [`crate::kube::value`] omits. Errors: the text is not JSON.
 pub(super) fn of_json(text: &[u8]) -> serde_json::Result<usize> {
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let bytes = Weight(Place::Object).deserialize(&mut deserializer)?;
+    let bytes = Weight(WeighedPart::Object).deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(bytes)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WeighedPart {
     Object,
     Metadata,
     Elsewhere,
 }
 
-struct Weight(Place);
+struct Weight(WeighedPart);
 
 impl<'de> DeserializeSeed<'de> for Weight {
     type Value = usize;
@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for Weight {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<usize, A::Error> {
         let mut bytes = 0;
-        while let Some(item) = items.next_element_seed(Weight(Place::Elsewhere))? {
+        while let Some(item) = items.next_element_seed(Weight(WeighedPart::Elsewhere))? {
             bytes += ITEM_BYTES + item;
         }
         Ok(bytes)
@@ -76,12 +76,12 @@ impl<'de> Visitor<'de> for Weight {
         let (mut count, mut bytes) = (0, 0);
         while let Some(key) = entries.next_key::<String>()? {
             let place = match (self.0, key.as_str()) {
-                (Place::Metadata, "managedFields") => {
+                (WeighedPart::Metadata, "managedFields") => {
                     entries.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                (Place::Object, "metadata") => Place::Metadata,
-                _ => Place::Elsewhere,
+                (WeighedPart::Object, "metadata") => WeighedPart::Metadata,
+                _ => WeighedPart::Elsewhere,
             };
             count += 1;
             bytes += KEY_BYTES + key.len() + entries.next_value_seed(Weight(place))?;

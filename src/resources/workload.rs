@@ -7,9 +7,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::head::Head;
+use super::head::WorkloadHead;
 use super::names;
-use super::{Resources, Shared};
+use super::{ApplierContext, ManagedResourceApplier};
 use crate::api::core::{DAEMON_SET, DEPLOYMENT, STATEFUL_SET};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Mono;
@@ -34,7 +34,7 @@ const LOOK_AFTER_CORRECTION: Duration = Duration::from_secs(1);
 
 /// The workloads of the seed, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Workloads([WatchSource<Head>; 3]);
+pub(super) struct Workloads([WatchSource<WorkloadHead>; 3]);
 
 impl Workloads {
     /// Whether the objects of a kind are watched.
@@ -51,7 +51,7 @@ const OPTIONS: [Options; 3] = [
 ];
 
 /// Watches the workloads of the seed.
-pub(crate) fn watch_workloads(resources: &Resources, group: &mut ControllerGroup) {
+pub(crate) fn watch_workloads(resources: &ManagedResourceApplier, group: &mut ControllerGroup) {
     for (options, source) in OPTIONS.into_iter().zip(&resources.0.workloads.0) {
         let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
         let options = Options { label_selector, metadata_only: true, ..options };
@@ -60,7 +60,12 @@ pub(crate) fn watch_workloads(resources: &Resources, group: &mut ControllerGroup
 }
 
 /// Wakes the queues of corrections and checks.
-pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &mut ControllerGroup) {
+pub(super) fn wake(
+    resources: &ManagedResourceApplier,
+    correct: &Lane,
+    look: &Lane,
+    group: &mut ControllerGroup,
+) {
     let corrections = Arc::new(Pacer::new(CORRECT_PAUSE_MAX));
     let looks = Arc::new(Pacer::new(LOOK_PAUSE_MAX));
     for source in &resources.0.workloads.0 {
@@ -84,9 +89,10 @@ pub(super) fn wake(resources: &Resources, correct: &Lane, look: &Lane, group: &m
 }
 
 /// The present and the previous ManagedResource of an object.
-fn owners(shared: &Shared, change: &Change<Head>) -> Vec<Key> {
-    let owner =
-        |workload: &Arc<Head>| shared.targets.seed.owner(workload.metadata().annotations.get(names::ORIGIN)?);
+fn owners(shared: &ApplierContext, change: &Change<WorkloadHead>) -> Vec<Key> {
+    let owner = |workload: &Arc<WorkloadHead>| {
+        shared.targets.seed.owner(workload.metadata().annotations.get(names::ORIGIN)?)
+    };
     let mut owners: Vec<Key> = change.old.iter().chain(&change.new).filter_map(owner).collect();
     owners.dedup();
     owners
@@ -100,7 +106,7 @@ enum Reason {
     Correct,
 }
 
-fn reason(change: &Change<Head>) -> Reason {
+fn reason(change: &Change<WorkloadHead>) -> Reason {
     let (old, new) = match (&change.old, &change.new) {
         // The applier has created it and checks it, or it existed before the watch.
         (None, _) => return Reason::None,
@@ -181,7 +187,7 @@ mod tests {
             let mut object = json!({"metadata": {"name": "x", "namespace": "n", "generation": 1, "resourceVersion": "1",
                 "labels": {"a": "b"}, "annotations": {"resources.gardener.cloud/origin": "garden/mr", "else": "1"}}});
             object["metadata"].as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-            Some(Arc::new(serde_json::from_value::<Head>(object).unwrap()))
+            Some(Arc::new(serde_json::from_value::<WorkloadHead>(object).unwrap()))
         };
         let known = || of(json!({}));
         let table = [

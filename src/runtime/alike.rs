@@ -15,8 +15,8 @@ use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::kube::Undecodable;
-use crate::kube::value::Streamed;
+use crate::kube::UndecodableObject;
+use crate::kube::value::StreamedObject;
 
 /// A new, changed or deleted object. Versions with the same text are not reported.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -167,7 +167,7 @@ impl InformerCache for TextStore {
         entry.is_some_and(|entry| entry.version == version(known))
     }
 
-    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+    fn put(&self, key: Key, object: StreamedObject) -> Result<(), UndecodableObject> {
         let version = version(object.version());
         let text = (self.look)(&object.decode::<Value>()?);
         let (namespace, old, new) = {

@@ -10,7 +10,7 @@ use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
-use crate::kube::{self, Verdict};
+use crate::kube::{self, ErrorVerdict};
 use crate::limits;
 
 use super::events::EventRecorder;
@@ -52,7 +52,7 @@ impl ReconcileFailure {
     /// The retry delay that the server requested, if any.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         match find_request(&**self.cause())?.verdict() {
-            Verdict::Throttled(after) => after.map(|after| after.min(limits::RETRY_AFTER_MAX)),
+            ErrorVerdict::Throttled(after) => after.map(|after| after.min(limits::RETRY_AFTER_MAX)),
             _ => None,
         }
     }
@@ -72,14 +72,14 @@ impl ReconcileFailure {
     }
 
     /// The verdict of the failed request, if it was one.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
+    pub(crate) fn verdict(&self) -> Option<ErrorVerdict> {
         find_request(&**self.cause()).map(kube::Error::verdict)
     }
 
     /// Whether it resolves itself: it was not tried, another client was faster, or a server does not answer.
     pub(crate) fn passes(&self) -> bool {
         let helps_itself = match self.verdict() {
-            Some(Verdict::NotFound | Verdict::Denied | Verdict::Invalid) | None => false,
+            Some(ErrorVerdict::NotFound | ErrorVerdict::Denied | ErrorVerdict::Invalid) | None => false,
             Some(_) => true,
         };
         helps_itself || self.postponed().is_some()
@@ -173,7 +173,11 @@ mod tests {
     fn a_server_may_request_a_retry_delay() {
         let refused = |code, seconds: Option<u64>| {
             let retry_after = seconds.map(Duration::from_secs);
-            kube::Error::Api(Box::new(kube::Failure { code, retry_after, ..kube::Failure::default() }))
+            kube::Error::Api(Box::new(kube::StatusFailure {
+                code,
+                retry_after,
+                ..kube::StatusFailure::default()
+            }))
         };
         let s = Duration::from_secs;
         let table = [
@@ -193,7 +197,7 @@ mod tests {
     fn conflicts_are_recognized() {
         let refused = |code, reason: &str| {
             let reason = reason.to_owned();
-            kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
+            kube::Error::Api(Box::new(kube::StatusFailure { code, reason, ..kube::StatusFailure::default() }))
         };
         let table = [
             (ReconcileFailure::from(refused(409, "Conflict")), true),
@@ -211,7 +215,7 @@ mod tests {
     fn transient_failures_are_not_reported() {
         let refused = |code, reason: &str| {
             let reason = reason.to_owned();
-            kube::Error::Api(Box::new(kube::Failure { code, reason, ..kube::Failure::default() }))
+            kube::Error::Api(Box::new(kube::StatusFailure { code, reason, ..kube::StatusFailure::default() }))
         };
         let table = [
             (ReconcileFailure::from(refused(409, "Conflict")), true),

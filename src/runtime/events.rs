@@ -225,7 +225,7 @@ mod tests {
 
     use super::*;
     use crate::kube::{Connection, Options};
-    use crate::net::testing::{self, Server};
+    use crate::net::testing::{self, TestServer};
 
     const fn s(seconds: u64) -> Mono {
         Duration::from_secs(seconds)
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn an_event_that_could_not_be_written_is_created_again() {
         let failures = AtomicUsize::new(1);
-        let server = Server::plain(move |_| {
+        let server = TestServer::plain(move |_| {
             let is_failure = failures.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
             testing::Act::json(if is_failure { 500 } else { 201 }, "{}")
         });

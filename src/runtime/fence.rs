@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::base::clock::{Clock, Mono};
 use crate::base::lock::IgnorePoison;
-use crate::kube::Permit;
+use crate::kube::WritePermit;
 
 /// A write was refused because the remaining time of the lease is too short.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ struct Gate {
     deadline: Duration,
 }
 
-impl Permit for Gate {
+impl WritePermit for Gate {
     fn may_write(&self) -> Result<(), String> {
         self.fence.check(self.deadline).map_err(|refused| refused.to_string())
     }
@@ -96,7 +96,7 @@ impl Fence {
     }
 
     /// For clients that write under this lease: no write starts when less than `deadline` is left.
-    pub fn permit(&self, deadline: Duration) -> Arc<dyn Permit> {
+    pub fn permit(&self, deadline: Duration) -> Arc<dyn WritePermit> {
         Arc::new(Gate { fence: self.clone(), deadline })
     }
 

@@ -19,7 +19,7 @@ use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
-use crate::kube::{Client, Error, Verdict};
+use crate::kube::{Client, Error, ErrorVerdict};
 use crate::limits;
 
 use super::fence::Fence;
@@ -313,7 +313,7 @@ impl Elector {
                     return Ok(true);
                 }
                 // Another client wrote it, or it was deleted: read it.
-                Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::NotFound) => {}
+                Err(e) if matches!(e.verdict(), ErrorVerdict::Conflict | ErrorVerdict::NotFound) => {}
                 Err(e) => return Err(e),
             }
         }
@@ -341,7 +341,9 @@ impl Elector {
                 Ok(true)
             }
             // Another process was faster: the next round shows which one.
-            Err(e) if matches!(e.verdict(), Verdict::Conflict | Verdict::AlreadyExists) => Ok(false),
+            Err(e) if matches!(e.verdict(), ErrorVerdict::Conflict | ErrorVerdict::AlreadyExists) => {
+                Ok(false)
+            }
             Err(e) => Err(e),
         }
     }
@@ -440,7 +442,7 @@ impl Elector {
         let in_time = || client.with_deadline(limits::RELEASE_TIME_MAX.saturating_sub(clock.mono()));
         self.client = in_time();
         match self.put("", false) {
-            Err(e) if matches!(e.verdict(), Verdict::Conflict) => {
+            Err(e) if matches!(e.verdict(), ErrorVerdict::Conflict) => {
                 self.client = in_time();
                 let lease = self.client.get::<Lease>(&LEASE, &self.key())?;
                 if lease.spec.holder_identity != self.options.holder {

@@ -14,8 +14,8 @@ use super::store::StoreView;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
-use crate::kube::Undecodable;
-use crate::kube::value::Streamed;
+use crate::kube::UndecodableObject;
+use crate::kube::value::StreamedObject;
 
 /// A key in 16 bytes: enough of a SHA-256 to avoid collisions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -112,7 +112,7 @@ impl InformerCache for Marks {
         self.lock().known.get(&Mark::of(key)).is_some_and(|known| *known == self::version(version))
     }
 
-    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+    fn put(&self, key: Key, object: StreamedObject) -> Result<(), UndecodableObject> {
         let before = self.lock().known.insert(Mark::of(&key), version(object.version()));
         self.listeners.tell(&ChangedObject { key, is_new: before.is_none() });
         Ok(())

@@ -11,8 +11,8 @@ use super::store::{Change, Store, StoreView};
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
-use crate::kube::Undecodable;
-use crate::kube::value::Streamed;
+use crate::kube::UndecodableObject;
+use crate::kube::value::StreamedObject;
 
 type Listener<E> = Arc<dyn Fn(&E) + Send + Sync>;
 
@@ -141,7 +141,7 @@ impl<T: PartialObject> InformerCache for WatchSource<T> {
         self.store.get(key).is_some_and(|known| known.metadata().resource_version == version)
     }
 
-    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+    fn put(&self, key: Key, object: StreamedObject) -> Result<(), UndecodableObject> {
         let object = object.decode()?;
         self.listeners.tell(&self.store.put(key, object));
         Ok(())

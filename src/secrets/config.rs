@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use ring::digest;
 
-use super::hash::{Node, hash};
+use super::hash::{HashedValue, hash};
 use crate::base::sorted::SortedMap;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 
 /// A Secret to create.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Config {
+pub enum SecretConfig {
     /// A certificate authority.
     Ca {
         /// Name of the configuration.
@@ -31,9 +31,9 @@ pub enum Config {
         /// Organizations, which are groups in Kubernetes.
         organizations: Vec<String>,
         /// The key usage.
-        usage: Usage,
+        usage: KeyUsage,
         /// Names and addresses of a server.
-        names: Names,
+        names: ServerNames,
         /// How long it is valid; ten years if unset.
         validity: Option<Duration>,
         /// Whether to omit the CA (`ca.crt`) beside the certificate.
@@ -136,14 +136,14 @@ pub struct TokenUser {
     pub groups: Vec<String>,
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for SecretConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Omit the content: a bundle contains keys.
-        f.debug_tuple("Config").field(&self.name()).finish()
+        f.debug_tuple("SecretConfig").field(&self.name()).finish()
     }
 }
 
-impl Config {
+impl SecretConfig {
     /// The name of the configuration.
     pub fn name(&self) -> &str {
         match self {
@@ -175,75 +175,79 @@ impl Config {
     }
 
     /// The fields as in Go's structs.
-    fn node(&self) -> Node {
+    fn node(&self) -> HashedValue {
         let (kind, fields) = match self {
             Self::Ca { name, common_name, validity } => {
                 let mut fields = vec![
-                    ("Name", Node::text(name)),
-                    ("CommonName", Node::text(common_name)),
-                    ("CertType", Node::text("ca")),
+                    ("Name", HashedValue::text(name)),
+                    ("CommonName", HashedValue::text(common_name)),
+                    ("CertType", HashedValue::text("ca")),
                 ];
                 fields.extend(validity.map(|time| ("Validity", nanoseconds(time))));
                 ("CertificateSecretConfig", fields)
             }
-            Self::Leaf { name, .. } => ("CertificateSecretConfig", vec![("Name", Node::text(name))]),
+            Self::Leaf { name, .. } => ("CertificateSecretConfig", vec![("Name", HashedValue::text(name))]),
             Self::ClientKubeconfig { name, .. } => {
-                ("ControlPlaneSecretConfig", vec![("Name", Node::text(name))])
+                ("ControlPlaneSecretConfig", vec![("Name", HashedValue::text(name))])
             }
             Self::RsaKey { name, bits, for_ssh } => (
                 "RSASecretConfig",
                 vec![
-                    ("Name", Node::text(name)),
-                    ("Bits", Node::Int((*bits).into())),
-                    ("UsedForSSH", Node::Bool(*for_ssh)),
+                    ("Name", HashedValue::text(name)),
+                    ("Bits", HashedValue::Int((*bits).into())),
+                    ("UsedForSSH", HashedValue::Bool(*for_ssh)),
                 ],
             ),
             Self::EncryptionKey { name, provider, length } => (
                 "ETCDEncryptionKeySecretConfig",
                 vec![
-                    ("Provider", Node::text(provider)),
-                    ("Name", Node::text(name)),
-                    ("SecretLength", Node::Int((*length).into())),
+                    ("Provider", HashedValue::text(provider)),
+                    ("Name", HashedValue::text(name)),
+                    ("SecretLength", HashedValue::Int((*length).into())),
                 ],
             ),
             Self::StaticToken { name, tokens } => {
-                let tokens = tokens.iter().map(|(key, user)| (Node::text(key), user.node())).collect();
-                ("StaticTokenSecretConfig", vec![("Name", Node::text(name)), ("Tokens", Node::Map(tokens))])
+                let tokens = tokens.iter().map(|(key, user)| (HashedValue::text(key), user.node())).collect();
+                (
+                    "StaticTokenSecretConfig",
+                    vec![("Name", HashedValue::text(name)), ("Tokens", HashedValue::Map(tokens))],
+                )
             }
             Self::CertificateBundle { name, pems } => (
                 "CertificateBundleSecretConfig",
-                vec![("Name", Node::text(name)), ("CertificatePEMs", blocks(pems))],
+                vec![("Name", HashedValue::text(name)), ("CertificatePEMs", blocks(pems))],
             ),
             Self::KeyBundle { name, pems } => (
                 "RSAPrivateKeyBundleSecretConfig",
-                vec![("Name", Node::text(name)), ("PrivateKeyPEMs", blocks(pems))],
+                vec![("Name", HashedValue::text(name)), ("PrivateKeyPEMs", blocks(pems))],
             ),
             Self::BasicAuth { name, format, username, password_length } => (
                 "BasicAuthSecretConfig",
                 vec![
-                    ("Name", Node::text(name)),
-                    ("Format", Node::text(format)),
-                    ("Username", Node::text(username)),
-                    ("PasswordLength", Node::Int((*password_length).into())),
+                    ("Name", HashedValue::text(name)),
+                    ("Format", HashedValue::text(format)),
+                    ("Username", HashedValue::text(username)),
+                    ("PasswordLength", HashedValue::Int((*password_length).into())),
                 ],
             ),
             Self::Kubeconfig { .. } => ("KubeconfigSecretConfig", self.kubeconfig_fields()),
         };
-        Node::Struct(kind, fields)
+        HashedValue::Struct(kind, fields)
     }
 
-    fn kubeconfig_fields(&self) -> Vec<(&'static str, Node)> {
+    fn kubeconfig_fields(&self) -> Vec<(&'static str, HashedValue)> {
         let Self::Kubeconfig { name, context, server, ca, token_file, namespace } = self else {
             return Vec::new();
         };
-        let cluster = vec![("Server", Node::text(server)), ("CertificateAuthorityData", Node::bytes(ca))];
-        let user = vec![("TokenFile", Node::text(token_file))];
+        let cluster =
+            vec![("Server", HashedValue::text(server)), ("CertificateAuthorityData", HashedValue::bytes(ca))];
+        let user = vec![("TokenFile", HashedValue::text(token_file))];
         vec![
-            ("Name", Node::text(name)),
-            ("ContextName", Node::text(context)),
-            ("Cluster", Node::Struct("Cluster", cluster)),
-            ("AuthInfo", Node::Struct("AuthInfo", user)),
-            ("Namespace", Node::text(namespace)),
+            ("Name", HashedValue::text(name)),
+            ("ContextName", HashedValue::text(context)),
+            ("Cluster", HashedValue::Struct("Cluster", cluster)),
+            ("AuthInfo", HashedValue::Struct("AuthInfo", user)),
+            ("Namespace", HashedValue::text(namespace)),
         ]
     }
 
@@ -284,25 +288,28 @@ impl Config {
 }
 
 impl TokenUser {
-    fn node(&self) -> Node {
-        Node::Struct(
+    fn node(&self) -> HashedValue {
+        HashedValue::Struct(
             "TokenConfig",
             vec![
-                ("Username", Node::text(&self.username)),
-                ("UserID", Node::text(&self.user_id)),
-                ("Groups", Node::List(self.groups.iter().map(|group| Node::text(group)).collect())),
+                ("Username", HashedValue::text(&self.username)),
+                ("UserID", HashedValue::text(&self.user_id)),
+                (
+                    "Groups",
+                    HashedValue::List(self.groups.iter().map(|group| HashedValue::text(group)).collect()),
+                ),
             ],
         )
     }
 }
 
-fn blocks(pems: &[Vec<u8>]) -> Node {
-    Node::List(pems.iter().map(|pem| Node::bytes(pem)).collect())
+fn blocks(pems: &[Vec<u8>]) -> HashedValue {
+    HashedValue::List(pems.iter().map(|pem| HashedValue::bytes(pem)).collect())
 }
 
 /// A pointer to a Go duration.
-fn nanoseconds(time: Duration) -> Node {
-    Node::Pointer(Box::new(Node::Int(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))))
+fn nanoseconds(time: Duration) -> HashedValue {
+    HashedValue::Pointer(Box::new(HashedValue::Int(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))))
 }
 
 #[cfg(test)]
@@ -312,25 +319,25 @@ mod tests {
     use super::*;
     use crate::secrets::name::suffix_of_config;
 
-    fn ca(name: &str, common_name: &str) -> Config {
-        Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None }
+    fn ca(name: &str, common_name: &str) -> SecretConfig {
+        SecretConfig::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None }
     }
 
-    fn key(name: &str, for_ssh: bool) -> Config {
-        Config::RsaKey { name: name.to_owned(), bits: 4_096, for_ssh }
+    fn key(name: &str, for_ssh: bool) -> SecretConfig {
+        SecretConfig::RsaKey { name: name.to_owned(), bits: 4_096, for_ssh }
     }
 
-    fn encryption(provider: &str) -> Config {
-        Config::EncryptionKey {
+    fn encryption(provider: &str) -> SecretConfig {
+        SecretConfig::EncryptionKey {
             name: "kube-apiserver-etcd-encryption-key".to_owned(),
             provider: provider.to_owned(),
             length: 32,
         }
     }
 
-    fn bundle(pems: &[&str]) -> Config {
+    fn bundle(pems: &[&str]) -> SecretConfig {
         let pems = pems.iter().map(|pem| pem.as_bytes().to_vec()).collect();
-        Config::CertificateBundle { name: "ca-bundle".to_owned(), pems }
+        SecretConfig::CertificateBundle { name: "ca-bundle".to_owned(), pems }
     }
 
     #[test]
@@ -353,7 +360,11 @@ mod tests {
             (ca("ca-metrics-server", "metrics-server"), 2_985_119_455_048_783_751, "d2fc2444"),
             (ca("ca-vpn", "vpn"), 8_841_088_168_203_278_571, "9561a305"),
             (
-                Config::Ca { name: "ca-seed".into(), common_name: "kubernetes".into(), validity: month },
+                SecretConfig::Ca {
+                    name: "ca-seed".into(),
+                    common_name: "kubernetes".into(),
+                    validity: month,
+                },
                 16_473_382_070_636_541_080,
                 "fc28a8dd",
             ),
@@ -363,7 +374,7 @@ mod tests {
             (encryption("secretbox"), 164_127_294_202_312_651, "d5d35e98"),
             (encryption("aesgcm"), 16_587_173_128_987_978_403, "0027f2b7"),
             (
-                Config::StaticToken {
+                SecretConfig::StaticToken {
                     name: "kube-apiserver-static-token".into(),
                     tokens: [("health-check".to_owned(), health)].into(),
                 },
@@ -371,7 +382,7 @@ mod tests {
                 "53d619b2",
             ),
             (
-                Config::BasicAuth {
+                SecretConfig::BasicAuth {
                     name: "observability-ingress-users".into(),
                     format: "normal".into(),
                     username: "admin".into(),
@@ -383,12 +394,15 @@ mod tests {
             (bundle(&["AB"]), 3_337_423_463_666_361_577, "294e4b5f"),
             (bundle(&["AB", "C"]), 11_388_582_708_852_233_181, "dc1bd344"),
             (
-                Config::KeyBundle { name: "service-account-key-bundle".into(), pems: vec![b"AB".to_vec()] },
+                SecretConfig::KeyBundle {
+                    name: "service-account-key-bundle".into(),
+                    pems: vec![b"AB".to_vec()],
+                },
                 11_512_355_245_206_698_984,
                 "a37c9286",
             ),
             (
-                Config::Kubeconfig {
+                SecretConfig::Kubeconfig {
                     name: "generic-token-kubeconfig".into(),
                     context: "shoot--p--s".into(),
                     server: "kube-apiserver".into(),
@@ -404,20 +418,21 @@ mod tests {
             assert_eq!(config.checksum(), checksum, "{}", config.name());
             assert_eq!(suffix_of_config(config.checksum(), ""), digits, "{}", config.name());
         }
-        let bare = Node::Struct("CertificateSecretConfig", vec![("Name", Node::text("config-name"))]);
+        let bare =
+            HashedValue::Struct("CertificateSecretConfig", vec![("Name", HashedValue::text("config-name"))]);
         assert_eq!(suffix_of_config(hash(&bare), ""), "fd0a3f24");
     }
 
     #[test]
     fn every_change_of_a_certificate_changes_its_checksum() {
-        let leaf = |change: &dyn Fn(&mut Vec<String>, &mut Names)| {
-            let (mut organizations, mut names) = (vec!["a".to_owned()], Names::default());
+        let leaf = |change: &dyn Fn(&mut Vec<String>, &mut ServerNames)| {
+            let (mut organizations, mut names) = (vec!["a".to_owned()], ServerNames::default());
             change(&mut organizations, &mut names);
-            Config::Leaf {
+            SecretConfig::Leaf {
                 name: "server".into(),
                 common_name: "server".into(),
                 organizations,
-                usage: Usage::Server,
+                usage: KeyUsage::Server,
                 names,
                 validity: None,
                 skip_ca: false,

@@ -3,21 +3,21 @@
 
 /// A value in the library's view.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Node {
+pub(super) enum HashedValue {
     Bool(bool),
     Int(i64),
     /// One byte of a byte slice.
     Byte(u8),
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<(Node, Node)>),
+    List(Vec<HashedValue>),
+    Map(Vec<(HashedValue, HashedValue)>),
     /// A pointer that is not nil: its target counts even if it is zero.
-    Pointer(Box<Node>),
+    Pointer(Box<HashedValue>),
     /// The name of the type without its package, and the exported fields in declaration order.
-    Struct(&'static str, Vec<(&'static str, Node)>),
+    Struct(&'static str, Vec<(&'static str, HashedValue)>),
 }
 
-impl Node {
+impl HashedValue {
     pub(super) fn text(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
@@ -42,19 +42,19 @@ impl Node {
 }
 
 /// The hash of a value.
-pub(super) fn hash(node: &Node) -> u64 {
+pub(super) fn hash(node: &HashedValue) -> u64 {
     match node {
-        Node::Bool(value) => fnv(&[u8::from(*value)]),
-        Node::Int(value) => fnv(&value.to_le_bytes()),
-        Node::Byte(value) => fnv(&[*value]),
-        Node::Text(text) => fnv(text.as_bytes()),
-        Node::List(items) => items.iter().fold(0, |sum, item| ordered(sum, hash(item))),
-        Node::Map(entries) => {
+        HashedValue::Bool(value) => fnv(&[u8::from(*value)]),
+        HashedValue::Int(value) => fnv(&value.to_le_bytes()),
+        HashedValue::Byte(value) => fnv(&[*value]),
+        HashedValue::Text(text) => fnv(text.as_bytes()),
+        HashedValue::List(items) => items.iter().fold(0, |sum, item| ordered(sum, hash(item))),
+        HashedValue::Map(entries) => {
             let sum = entries.iter().fold(0, |sum, (key, value)| sum ^ ordered(hash(key), hash(value)));
             finished(sum)
         }
-        Node::Pointer(value) => hash(value),
-        Node::Struct(name, fields) => {
+        HashedValue::Pointer(value) => hash(value),
+        HashedValue::Struct(name, fields) => {
             let set = fields.iter().filter(|(_, value)| !value.is_zero());
             set.fold(fnv(name.as_bytes()), |sum, (field, value)| {
                 finished(sum ^ ordered(fnv(field.as_bytes()), hash(value)))
@@ -87,22 +87,31 @@ mod tests {
 
     #[test]
     fn simple_values_hash_like_the_library() {
-        assert_eq!(hash(&Node::text("a")), 12_638_153_115_695_167_422);
-        assert_eq!(hash(&Node::Int(5)), 14_856_124_470_027_295_614);
-        assert_eq!(hash(&Node::Bool(true)), 12_638_153_115_695_167_454);
-        assert_eq!(hash(&Node::bytes(b"AB")), 10_798_869_195_583_531_372);
+        assert_eq!(hash(&HashedValue::text("a")), 12_638_153_115_695_167_422);
+        assert_eq!(hash(&HashedValue::Int(5)), 14_856_124_470_027_295_614);
+        assert_eq!(hash(&HashedValue::Bool(true)), 12_638_153_115_695_167_454);
+        assert_eq!(hash(&HashedValue::bytes(b"AB")), 10_798_869_195_583_531_372);
     }
 
     #[test]
     fn fields_without_a_value_do_not_count() {
-        let only = |fields| hash(&Node::Struct("T", fields));
-        let name = || ("Name", Node::text("x"));
-        let empty = [Node::Int(0), Node::Bool(false), Node::text(""), Node::List(vec![]), Node::Map(vec![])];
+        let only = |fields| hash(&HashedValue::Struct("T", fields));
+        let name = || ("Name", HashedValue::text("x"));
+        let empty = [
+            HashedValue::Int(0),
+            HashedValue::Bool(false),
+            HashedValue::text(""),
+            HashedValue::List(vec![]),
+            HashedValue::Map(vec![]),
+        ];
         for zero in empty {
             assert_eq!(only(vec![name(), ("Other", zero.clone())]), only(vec![name()]), "{zero:?}");
         }
-        let inner = Node::Struct("U", vec![("A", Node::Int(0))]);
+        let inner = HashedValue::Struct("U", vec![("A", HashedValue::Int(0))]);
         assert_eq!(only(vec![("Inner", inner), name()]), only(vec![name()]));
-        assert_ne!(only(vec![name(), ("Other", Node::Int(1))]), only(vec![("Other", Node::Int(1)), name()]));
+        assert_ne!(
+            only(vec![name(), ("Other", HashedValue::Int(1))]),
+            only(vec![("Other", HashedValue::Int(1)), name()])
+        );
     }
 }

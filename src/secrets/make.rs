@@ -4,19 +4,18 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::config::{Config, TokenUser};
-use super::manager::{Plan, Stored};
+use super::config::{SecretConfig, TokenUser};
+use super::manager::SecretPlan;
+use super::stored::{SecretEntries, StoredSecret};
 use crate::base::clock::Timestamp;
 use crate::base::random;
-use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::time::Civil;
 use crate::format::yaml::{self, Dialect};
-use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name, subject};
+use crate::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, common_name, subject,
+};
 use crate::pki::{self, AnyKey, Certificate, password};
-
-/// The entries of a Secret.
-pub type Data = SortedMap<String, Vec<u8>>;
 
 /// Length of CA keys.
 const CA_KEY_BITS: usize = 3_072;
@@ -27,7 +26,7 @@ const CLOCK_SKEW: Duration = Duration::from_secs(60);
 const TOKEN_CHARS: usize = 128;
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-impl Config {
+impl SecretConfig {
     /// The length in bits of the RSA key to generate first; keys of other kinds are fast to generate.
     pub(crate) const fn rsa_bits(&self) -> Option<usize> {
         match self {
@@ -38,15 +37,15 @@ impl Config {
     }
 }
 
-impl Plan {
-    /// Creates the content of the Secret. `rsa` is the key that [`Config::rsa_bits`] requires. Errors: the
+impl SecretPlan {
+    /// Creates the content of the Secret. `rsa` is the key that [`SecretConfig::rsa_bits`] requires. Errors: the
     /// key of a CA does not match, or the system has no random numbers.
     pub(crate) fn fill(
         &self,
-        config: &Config,
+        config: &SecretConfig,
         rsa: Option<&AnyKey>,
         now: Timestamp,
-    ) -> Result<Data, pki::Error> {
+    ) -> Result<SecretEntries, pki::Error> {
         match &self.source {
             Some(source) => Ok(source.data.clone()),
             None => make(config, self, rsa, now),
@@ -54,30 +53,35 @@ impl Plan {
     }
 }
 
-fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> Result<Data, pki::Error> {
+fn make(
+    config: &SecretConfig,
+    plan: &SecretPlan,
+    rsa: Option<&AnyKey>,
+    now: Timestamp,
+) -> Result<SecretEntries, pki::Error> {
     if !random::works() {
         return Err(pki::Error::Key("the system has no random numbers"));
     }
     let rsa = || rsa.ok_or(pki::Error::Key("there is no RSA key"));
-    let one = |key: &str, value: String| -> Data { [(key.to_owned(), value.into_bytes())].into() };
+    let one = |key: &str, value: String| -> SecretEntries { [(key.to_owned(), value.into_bytes())].into() };
     Ok(match config {
-        Config::Ca { validity, .. } => {
+        SecretConfig::Ca { validity, .. } => {
             let key = rsa()?;
             let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
-            let template = Template {
+            let template = CertificateTemplate {
                 subject: common_name(&plan.name),
-                names: Names::default(),
+                names: ServerNames::default(),
                 not_before_unix_s,
                 not_after_unix_s,
                 usage: None,
                 authority: Authority::CertificatesAndRevocations,
             };
-            let certificate = template.sign(key, &Issuer::itself(&template, key)?)?;
+            let certificate = template.sign(key, &CertificateIssuer::itself(&template, key)?)?;
             texts([("ca.crt", certificate), ("ca.key", key.to_pem())])
         }
-        Config::Leaf { .. } => leaf(config, plan, now)?,
-        Config::ClientKubeconfig { .. } => client_kubeconfig(config, plan, now)?,
-        Config::RsaKey { for_ssh, .. } => {
+        SecretConfig::Leaf { .. } => leaf(config, plan, now)?,
+        SecretConfig::ClientKubeconfig { .. } => client_kubeconfig(config, plan, now)?,
+        SecretConfig::RsaKey { for_ssh, .. } => {
             let mut data = one("id_rsa", rsa()?.to_pem());
             if *for_ssh {
                 let public = rsa()?.ssh_public().ok_or(pki::Error::Key("this is not an RSA key"))?;
@@ -85,7 +89,7 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> R
             }
             data
         }
-        Config::EncryptionKey { provider, length, .. } => {
+        SecretConfig::EncryptionKey { provider, length, .. } => {
             let secret = random::vec(*length as usize);
             let mut data = texts([
                 ("key", format!("key{}", now.unix())),
@@ -95,24 +99,24 @@ fn make(config: &Config, plan: &Plan, rsa: Option<&AnyKey>, now: Timestamp) -> R
             data.insert("secret".to_owned(), secret);
             data
         }
-        Config::StaticToken { tokens, .. } => {
+        SecretConfig::StaticToken { tokens, .. } => {
             one("static_tokens.csv", tokens.values().map(token_line).collect::<Vec<_>>().join("\n"))
         }
-        Config::BasicAuth { username, password_length, .. } => {
+        SecretConfig::BasicAuth { username, password_length, .. } => {
             let password = random::text(*password_length as usize, LETTERS);
             let auth = format!("{username}:{}", password::bcrypt(password.as_bytes()));
             texts([("username", username.clone()), ("password", password), ("auth", auth)])
         }
-        Config::CertificateBundle { pems, .. } => [("bundle.crt".to_owned(), pems.concat())].into(),
-        Config::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
-        Config::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
+        SecretConfig::CertificateBundle { pems, .. } => [("bundle.crt".to_owned(), pems.concat())].into(),
+        SecretConfig::KeyBundle { pems, .. } => [("bundle.key".to_owned(), pems.concat())].into(),
+        SecretConfig::Kubeconfig { context, server, ca, token_file, namespace, .. } => {
             let user = json!({"tokenFile": token_file});
-            one("kubeconfig", kubeconfig(context, namespace, (server, ca), &user))
+            one("kubeconfig", kubeconfig(context, namespace, server, ca, &user))
         }
     })
 }
 
-fn kubeconfig(name: &str, namespace: &str, (server, ca): (&str, &[u8]), user: &Value) -> String {
+fn kubeconfig(name: &str, namespace: &str, server: &str, ca: &[u8], user: &Value) -> String {
     let mut of_context = json!({"cluster": name, "user": name});
     if !namespace.is_empty() {
         of_context["namespace"] = json!(namespace);
@@ -127,17 +131,22 @@ fn kubeconfig(name: &str, namespace: &str, (server, ca): (&str, &[u8]), user: &V
     yaml::emit(&kubeconfig, Dialect::V4)
 }
 
-fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
-    let Config::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } = config
+fn client_kubeconfig(
+    config: &SecretConfig,
+    plan: &SecretPlan,
+    now: Timestamp,
+) -> Result<SecretEntries, pki::Error> {
+    let SecretConfig::ClientKubeconfig { name, common_name, organizations, validity, context, server, ca } =
+        config
     else {
         return Err(pki::Error::Key("this is not a kubeconfig"));
     };
-    let certificate = Config::Leaf {
+    let certificate = SecretConfig::Leaf {
         name: name.clone(),
         common_name: common_name.clone(),
         organizations: organizations.clone(),
-        usage: Usage::Client,
-        names: Names::default(),
+        usage: KeyUsage::Client,
+        names: ServerNames::default(),
         validity: *validity,
         skip_ca: false,
         with_chain: false,
@@ -146,7 +155,7 @@ fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Dat
     let (crt, key) = (data.remove("tls.crt").unwrap_or_default(), data.remove("tls.key").unwrap_or_default());
     let user = json!({
         "client-certificate-data": base64::encode(&crt), "client-key-data": base64::encode(&key)});
-    let text = kubeconfig(context, "", (server, ca), &user);
+    let text = kubeconfig(context, "", server, ca, &user);
     data.extend([
         ("kubeconfig".to_owned(), text.into_bytes()),
         (format!("{name}.crt"), crt),
@@ -155,14 +164,16 @@ fn client_kubeconfig(config: &Config, plan: &Plan, now: Timestamp) -> Result<Dat
     Ok(data)
 }
 
-fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error> {
-    let Config::Leaf { common_name, organizations, usage, names, validity, skip_ca, with_chain, .. } = config
+fn leaf(config: &SecretConfig, plan: &SecretPlan, now: Timestamp) -> Result<SecretEntries, pki::Error> {
+    let SecretConfig::Leaf {
+        common_name, organizations, usage, names, validity, skip_ca, with_chain, ..
+    } = config
     else {
         return Err(pki::Error::Key("this is not a certificate"));
     };
     let ca = plan.ca.as_ref().ok_or(pki::Error::Key("there is no CA"))?;
     let (not_before_unix_s, not_after_unix_s) = validity_of(*validity, now);
-    let template = Template {
+    let template = CertificateTemplate {
         subject: subject(common_name, organizations),
         names: names.clone(),
         not_before_unix_s,
@@ -172,7 +183,8 @@ fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error
     };
     let ca_key = AnyKey::from_pem(ca.get("ca.key")).map_err(pki::Error::Sign)?;
     let key = AnyKey::new_p256().map_err(pki::Error::Sign)?;
-    let mut certificate = template.sign(&key, &Issuer::of_pem(ca.get("ca.crt"), &ca_key)?)?.into_bytes();
+    let mut certificate =
+        template.sign(&key, &CertificateIssuer::of_pem(ca.get("ca.crt"), &ca_key)?)?.into_bytes();
     if *with_chain {
         certificate.extend_from_slice(ca.get("ca.crt"));
     }
@@ -184,7 +196,7 @@ fn leaf(config: &Config, plan: &Plan, now: Timestamp) -> Result<Data, pki::Error
     Ok(data)
 }
 
-fn texts<const N: usize>(entries: [(&str, String); N]) -> Data {
+fn texts<const N: usize>(entries: [(&str, String); N]) -> SecretEntries {
     entries.into_iter().map(|(key, value)| (key.to_owned(), value.into_bytes())).collect()
 }
 
@@ -211,7 +223,7 @@ fn token_line(user: &TokenUser) -> String {
 }
 
 /// Checks that the key of a CA matches its certificate.
-pub(super) fn check_ca(secret: &Stored) -> Result<(), String> {
+pub(super) fn check_ca(secret: &StoredSecret) -> Result<(), String> {
     let text = str::from_utf8(secret.get("ca.crt")).map_err(|_| "ca.crt is not text".to_owned())?;
     let certificate = Certificate::parse_pem(text).map_err(|e| format!("ca.crt: {e}"))?;
     if !certificate.is_ca {

@@ -1,76 +1,21 @@
 //! Decides which Secret a configuration refers to, and what is missing. Pure: the caller reads the Secrets, performs
 //! the decided writes, and reports them back.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::config::Config;
+use super::config::SecretConfig;
 use super::make;
 use super::name::{checksum_of_data, secret_name, suffix_of_config};
+use super::stored::{SecretEntries, StoredSecret};
 use super::{Error, labels};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::pki::Certificate;
 
-/// A Secret of the secrets manager.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Stored {
-    /// Its name.
-    pub name: String,
-    /// Its labels.
-    pub labels: SortedMap<String, String>,
-    /// Its content.
-    pub data: make::Data,
-    /// When it was created.
-    pub(crate) created: Timestamp,
-    /// Its data is immutable.
-    pub(crate) is_immutable: bool,
-    /// `Opaque`, or `kubernetes.io/tls`.
-    pub(crate) kind: String,
-}
-
-impl fmt::Debug for Stored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<&str> = self.data.keys().map(String::as_str).collect();
-        let Self { name, labels, kind, .. } = self;
-        f.debug_struct("Stored")
-            .field("name", name)
-            .field("labels", labels)
-            .field("type", kind)
-            .field("keys", &keys)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Stored {
-    /// One entry.
-    pub fn get(&self, key: &str) -> &[u8] {
-        self.data.get(key).map_or(&[], Vec::as_slice)
-    }
-
-    pub(super) fn label(&self, key: &str) -> &str {
-        self.labels.get(key).map_or("", String::as_str)
-    }
-
-    fn time(&self, key: &str) -> Option<Timestamp> {
-        self.label(key).parse().ok().map(Timestamp::from_unix)
-    }
-
-    /// The sort key for the newest of several: creation times have no fractions of a second.
-    fn age(&self) -> (Timestamp, Option<Timestamp>) {
-        (self.created, self.time(labels::LAST_ROTATION))
-    }
-
-    /// Also true for one of which a part is lost.
-    fn is_ca(&self) -> bool {
-        self.data.contains_key("ca.key") || (self.data.contains_key("ca.crt") && self.data.len() == 1)
-    }
-}
-
 /// When Secrets are renewed.
 #[derive(Clone, Debug, Default)]
-pub struct Rotation {
+pub struct SecretsRotation {
     /// Whether CAs are renewed automatically too.
     pub renews_cas: bool,
     /// When a rotation was last requested, by name of the configuration.
@@ -116,46 +61,46 @@ pub struct Options {
 
 /// The Secrets of one configuration.
 #[derive(Clone, Debug)]
-pub struct Set {
+pub struct SecretSet {
     /// The current one.
-    pub current: Arc<Stored>,
+    pub current: Arc<StoredSecret>,
     /// The previous one.
-    pub old: Option<Arc<Stored>>,
+    pub old: Option<Arc<StoredSecret>>,
     /// Both, for verification.
-    pub bundle: Option<Arc<Stored>>,
+    pub bundle: Option<Arc<StoredSecret>>,
 }
 
 /// The next step for a configuration.
 #[derive(Clone, Debug)]
-pub(crate) enum Step {
+pub(crate) enum SecretStep {
     /// The Secret is correct.
-    Ready(Arc<Stored>),
+    Ready(Arc<StoredSecret>),
     /// Set its labels, or make it immutable.
     Label { name: String, labels: SortedMap<String, String> },
     /// No Secret is known. The caller first reads the Secret with that name, and reports an existing one with
-    /// [`Manager::put`]: a Secret that has lost its labels is not in the list.
-    Make(Plan),
+    /// [`SecretsManager::put`]: a Secret that has lost its labels is not in the list.
+    Make(SecretPlan),
 }
 
 /// A Secret to create.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct SecretPlan {
     pub(crate) name: String,
     /// Labels, without those that depend on the data.
     pub(crate) labels: SortedMap<String, String>,
     /// The Secret whose data is reused.
-    pub(crate) source: Option<Arc<Stored>>,
+    pub(crate) source: Option<Arc<StoredSecret>>,
     /// The CA that signs it.
-    pub(crate) ca: Option<Arc<Stored>>,
+    pub(crate) ca: Option<Arc<StoredSecret>>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Manager {
+pub(crate) struct SecretsManager {
     identity: String,
-    known: SortedMap<String, Arc<Stored>>,
+    known: SortedMap<String, Arc<StoredSecret>>,
     /// When the last rotation started, by name of the configuration.
     rotations: SortedMap<String, Timestamp>,
-    sets: SortedMap<String, Set>,
+    sets: SortedMap<String, SecretSet>,
     asked: SortedSet<String>,
 }
 
@@ -163,16 +108,16 @@ pub(crate) struct Manager {
 const RENEW_BEFORE: Duration = Duration::from_secs(10 * 24 * 3_600);
 const RENEW_AFTER_PERCENT: i64 = 80;
 
-impl Manager {
+impl SecretsManager {
     /// From all Secrets that [`labels::selector`] selects. Errors: a label is not a valid time.
     pub(crate) fn new(
         identity: &str,
-        all: Vec<Stored>,
-        rotation: &Rotation,
+        all: Vec<StoredSecret>,
+        rotation: &SecretsRotation,
         now: Timestamp,
     ) -> Result<Self, Error> {
         let known: SortedMap<_, _> = all.into_iter().map(|s| (s.name.clone(), Arc::new(s))).collect();
-        let mut newest: SortedMap<&str, &Stored> = SortedMap::new();
+        let mut newest: SortedMap<&str, &StoredSecret> = SortedMap::new();
         for secret in known.values() {
             let place = newest.entry(secret.label(labels::NAME)).or_insert(secret);
             if place.age() < secret.age() {
@@ -201,10 +146,15 @@ impl Manager {
         })
     }
 
-    /// Returns the next step for a configuration. The caller performs it, reports it with [`Manager::put`],
-    /// and asks again until the result is [`Step::Ready`]. Errors: a CA was not requested before; or the
+    /// Returns the next step for a configuration. The caller performs it, reports it with [`SecretsManager::put`],
+    /// and asks again until the result is [`SecretStep::Ready`]. Errors: a CA was not requested before; or the
     /// content of a Secret does not match its name, in which case it is never replaced.
-    pub(crate) fn ask(&mut self, config: &Config, options: &Options, now: Timestamp) -> Result<Step, Error> {
+    pub(crate) fn ask(
+        &mut self,
+        config: &SecretConfig,
+        options: &Options,
+        now: Timestamp,
+    ) -> Result<SecretStep, Error> {
         let ca = options.signed_by.as_deref().map(|ca| self.signer(ca, config, options)).transpose()?;
         let signing = ca.as_ref().map(|ca| checksum_of_data(&ca.data));
         let rotated = self.rotations.get(config.name()).copied();
@@ -218,17 +168,17 @@ impl Manager {
             {
                 intact(before)?;
             }
-            return Ok(Step::Make(Plan { name, labels, source: None, ca }));
+            return Ok(SecretStep::Make(SecretPlan { name, labels, source: None, ca }));
         };
         if config.is_ca() {
             self.own(config, &found)?;
         }
         lifetime(&mut labels, config, options, &found, now)?;
         if found.labels != labels || !found.is_immutable {
-            return Ok(Step::Label { name, labels });
+            return Ok(SecretStep::Label { name, labels });
         }
         self.keep(config, options, &found, now)?;
-        Ok(Step::Ready(found))
+        Ok(SecretStep::Ready(found))
     }
 
     /// A Secret was deleted.
@@ -237,22 +187,22 @@ impl Manager {
     }
 
     /// The present state of a Secret.
-    pub(crate) fn put(&mut self, secret: Stored) {
+    pub(crate) fn put(&mut self, secret: StoredSecret) {
         self.known.insert(secret.name.clone(), Arc::new(secret));
     }
 
     /// The Secret with this name.
-    pub(crate) fn known(&self, name: &str) -> Option<&Stored> {
+    pub(crate) fn known(&self, name: &str) -> Option<&StoredSecret> {
         self.known.get(name).map(|secret| &**secret)
     }
 
     #[cfg(test)]
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Stored> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &StoredSecret> {
         self.known.values().map(|secret| &**secret)
     }
 
     /// The configuration of the bundle for a requested CA or key.
-    pub(crate) fn bundle_of(&self, config: &Config) -> Option<Config> {
+    pub(crate) fn bundle_of(&self, config: &SecretConfig) -> Option<SecretConfig> {
         let set = self.sets.get(config.name())?;
         let pems = |key: &str| {
             let both = [Some(&set.current), set.old.as_ref()];
@@ -260,14 +210,16 @@ impl Manager {
         };
         let name = format!("{}{BUNDLE}", config.name());
         match config {
-            Config::Ca { .. } => Some(Config::CertificateBundle { name, pems: pems("ca.crt") }),
-            Config::RsaKey { for_ssh: false, .. } => Some(Config::KeyBundle { name, pems: pems("id_rsa") }),
+            SecretConfig::Ca { .. } => Some(SecretConfig::CertificateBundle { name, pems: pems("ca.crt") }),
+            SecretConfig::RsaKey { for_ssh: false, .. } => {
+                Some(SecretConfig::KeyBundle { name, pems: pems("id_rsa") })
+            }
             _ => None,
         }
     }
 
     /// The Secrets of a requested configuration.
-    pub(crate) fn get(&self, config: &str) -> Option<&Set> {
+    pub(crate) fn get(&self, config: &str) -> Option<&SecretSet> {
         self.sets.get(config)
     }
 
@@ -286,7 +238,7 @@ impl Manager {
     }
 
     /// A CA must have our labels, because everything will trust its certificates.
-    fn own(&self, config: &Config, ca: &Stored) -> Result<(), Error> {
+    fn own(&self, config: &SecretConfig, ca: &StoredSecret) -> Result<(), Error> {
         let own = [
             (labels::NAME, config.name()),
             (labels::MANAGED_BY, labels::SECRETS_MANAGER),
@@ -301,14 +253,14 @@ impl Manager {
 
     fn labels(
         &self,
-        config: &Config,
+        config: &SecretConfig,
         options: &Options,
         signing: Option<String>,
         rotated: Option<Timestamp>,
     ) -> SortedMap<String, String> {
         let rotated = rotated.map(|at| at.unix().to_string()).unwrap_or_default();
         let bundle_for = match config {
-            Config::CertificateBundle { name, .. } | Config::KeyBundle { name, .. } => {
+            SecretConfig::CertificateBundle { name, .. } | SecretConfig::KeyBundle { name, .. } => {
                 name.strip_suffix(BUNDLE).map(str::to_owned)
             }
             _ => None,
@@ -330,9 +282,9 @@ impl Manager {
         labels
     }
 
-    fn signer(&self, ca: &str, config: &Config, options: &Options) -> Result<Arc<Stored>, Error> {
+    fn signer(&self, ca: &str, config: &SecretConfig, options: &Options) -> Result<Arc<StoredSecret>, Error> {
         let set = self.sets.get(ca).ok_or_else(|| Error::NoCa { ca: ca.to_owned() })?;
-        let is_server = matches!(config, Config::Leaf { usage, .. } if usage.is_server());
+        let is_server = matches!(config, SecretConfig::Leaf { usage, .. } if usage.is_server());
         let wants_old = match options.signer {
             Signer::ByUsage => is_server,
             Signer::Current => false,
@@ -344,13 +296,13 @@ impl Manager {
 
     fn keep(
         &mut self,
-        config: &Config,
+        config: &SecretConfig,
         options: &Options,
-        current: &Arc<Stored>,
+        current: &Arc<StoredSecret>,
         now: Timestamp,
     ) -> Result<(), Error> {
         self.asked.insert(current.name.clone());
-        if let Config::CertificateBundle { name, .. } | Config::KeyBundle { name, .. } = config
+        if let SecretConfig::CertificateBundle { name, .. } | SecretConfig::KeyBundle { name, .. } = config
             && let Some(set) = name.strip_suffix(BUNDLE).and_then(|of| self.sets.get_mut(of))
         {
             set.bundle = Some(Arc::clone(current));
@@ -359,7 +311,8 @@ impl Manager {
         let is_over = options.ignore_old_after.is_some_and(|after| now.since(issued) >= after);
         let wants_old = options.keep_old && !options.ignore_old && !is_over;
         let old = wants_old.then(|| self.newest_other(config.name(), &current.name)).flatten();
-        let is_valid = |old: &&Arc<Stored>| old.time(labels::VALID_UNTIL).is_none_or(|until| now < until);
+        let is_valid =
+            |old: &&Arc<StoredSecret>| old.time(labels::VALID_UNTIL).is_none_or(|until| now < until);
         let old = old.filter(is_valid).cloned();
         if let Some(old) = &old {
             if config.is_ca() {
@@ -368,21 +321,25 @@ impl Manager {
             self.asked.insert(old.name.clone());
         }
         let bundle = self.sets.get(config.name()).and_then(|set| set.bundle.clone());
-        self.sets.insert(config.name().to_owned(), Set { current: Arc::clone(current), old, bundle });
+        self.sets.insert(config.name().to_owned(), SecretSet { current: Arc::clone(current), old, bundle });
         Ok(())
     }
 
     /// The newest Secret of a configuration, except for one.
-    fn newest_other(&self, config: &str, name: &str) -> Option<&Arc<Stored>> {
-        let same = |other: &&Arc<Stored>| other.name != name && other.label(labels::NAME) == config;
+    fn newest_other(&self, config: &str, name: &str) -> Option<&Arc<StoredSecret>> {
+        let same = |other: &&Arc<StoredSecret>| other.name != name && other.label(labels::NAME) == config;
         self.known.values().filter(same).max_by_key(|other| other.age())
     }
 }
 
-impl Plan {
+impl SecretPlan {
     /// The same, with the data of another Secret. `lenders` are the Secrets with the label
     /// [`labels::USE_DATA_FOR`] for the configuration. Errors: there are several; or the lent CA is damaged.
-    pub(crate) fn lent(mut self, config: &Config, mut lenders: Vec<Stored>) -> Result<Self, Error> {
+    pub(crate) fn lent(
+        mut self,
+        config: &SecretConfig,
+        mut lenders: Vec<StoredSecret>,
+    ) -> Result<Self, Error> {
         if lenders.len() > 1 {
             let secrets = lenders.into_iter().map(|secret| secret.name).collect();
             return Err(Error::Lenders { config: config.name().to_owned(), secrets });
@@ -398,14 +355,14 @@ impl Plan {
     /// not match the configuration.
     pub(crate) fn secret(
         &self,
-        config: &Config,
+        config: &SecretConfig,
         options: &Options,
-        data: make::Data,
+        data: SecretEntries,
         now: Timestamp,
-    ) -> Result<Stored, Error> {
+    ) -> Result<StoredSecret, Error> {
         let is_tls = ["tls.crt", "tls.key"].iter().all(|key| data.contains_key(*key));
         let kind = if is_tls { TLS } else { OPAQUE };
-        let mut secret = Stored {
+        let mut secret = StoredSecret {
             name: self.name.clone(),
             labels: self.labels.clone(),
             data,
@@ -427,7 +384,7 @@ const OPAQUE: &str = "Opaque";
 const TLS: &str = "kubernetes.io/tls";
 
 /// A damaged CA is neither replaced nor trusted.
-fn intact(ca: &Stored) -> Result<(), Error> {
+fn intact(ca: &StoredSecret) -> Result<(), Error> {
     if ca.kind != OPAQUE {
         let why = format!("its type is {:?} instead of {OPAQUE}", ca.kind);
         return Err(Error::Damaged { secret: ca.name.clone(), why });
@@ -438,9 +395,9 @@ fn intact(ca: &Stored) -> Result<(), Error> {
 /// Adds the labels with the validity of a Secret.
 fn lifetime(
     labels: &mut SortedMap<String, String>,
-    config: &Config,
+    config: &SecretConfig,
     options: &Options,
-    secret: &Stored,
+    secret: &StoredSecret,
     now: Timestamp,
 ) -> Result<(), Error> {
     let mut set = |issued: Timestamp, until: Option<i64>| {
@@ -450,9 +407,9 @@ fn lifetime(
         }
     };
     let key = match config {
-        Config::Ca { .. } => "ca.crt",
-        Config::Leaf { .. } => "tls.crt",
-        Config::ClientKubeconfig { name, .. } => &format!("{name}.crt"),
+        SecretConfig::Ca { .. } => "ca.crt",
+        SecretConfig::Leaf { .. } => "tls.crt",
+        SecretConfig::ClientKubeconfig { name, .. } => &format!("{name}.crt"),
         _ => {
             let issued = secret.time(labels::ISSUED_AT).unwrap_or(now);
             let validity = options.validity.and_then(|time| i64::try_from(time.as_secs()).ok());
@@ -471,7 +428,7 @@ fn lifetime(
 }
 
 /// Whether a certificate must be renewed.
-fn wants_renewal(secret: &Stored, now: Timestamp) -> Result<bool, Error> {
+fn wants_renewal(secret: &StoredSecret, now: Timestamp) -> Result<bool, Error> {
     let number = |key: &'static str| -> Result<Option<i64>, Error> {
         let text = secret.label(key);
         let malformed = || Error::Label { secret: secret.name.clone(), key };

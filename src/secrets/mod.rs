@@ -1,7 +1,7 @@
 //! The secrets manager: keys, certificates and tokens as Secrets, with the names and labels of Gardener's
 //! `pkg/utils/secrets/manager`, so that the Go gardenlet and this program can continue with each other's Secrets.
 //!
-//! A [`Config`] describes the wanted content. [`Manager`] decides without a server which Secret that is, its name,
+//! A [`SecretConfig`] describes the wanted content. [`SecretsManager`] decides without a server which Secret that is, its name,
 //! whether it must be created, and who signs it. `make` creates the content of a new one. [`Secrets`] is the manager of
 //! a namespace with a client; flows use this.
 //!
@@ -19,15 +19,16 @@ mod make;
 mod manager;
 mod name;
 mod session;
+mod stored;
 
-pub use config::{Config, TokenUser};
-pub use make::Data;
-pub(crate) use manager::Set;
+pub use config::{SecretConfig, TokenUser};
+pub(crate) use manager::SecretSet;
+pub use manager::{Options, SecretsRotation};
 #[cfg(test)]
-pub(crate) use manager::{Manager, Step};
-pub use manager::{Options, Rotation, Stored};
+pub(crate) use manager::{SecretStep, SecretsManager};
 pub(crate) use session::KEY_AGAIN;
-pub use session::{Place, Secrets};
+pub use session::{Secrets, SecretsLocation};
+pub use stored::{SecretEntries, StoredSecret};
 
 use crate::base::error::chain;
 use crate::flow::Failed;

@@ -1,4 +1,4 @@
-//! The secrets manager of a namespace: reads its Secrets once, and performs the decisions of [`Manager`].
+//! The secrets manager of a namespace: reads its Secrets once, and performs the decisions of [`SecretsManager`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::config::Config;
-use super::make::Data;
-use super::manager::{Manager, Options, Plan, Rotation, Set, Step, Stored};
+use super::config::SecretConfig;
+use super::manager::{Options, SecretPlan, SecretSet, SecretStep, SecretsManager, SecretsRotation};
+use super::stored::{SecretEntries, StoredSecret};
 use super::{Error, labels};
 use crate::api::core::{SECRET, Secret};
 use crate::api::meta::Key;
@@ -29,7 +29,7 @@ const STEPS_MAX: usize = 8;
 
 /// The location of the Secrets, and what is needed to create them.
 #[derive(Clone)]
-pub struct Place {
+pub struct SecretsLocation {
     /// The seed, through a client that checks the lease before it writes.
     pub client: Seed,
     /// The namespace.
@@ -42,10 +42,10 @@ pub struct Place {
     pub clock: Clock,
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for SecretsLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { namespace, identity, .. } = self;
-        f.debug_struct("Place")
+        f.debug_struct("SecretsLocation")
             .field("namespace", namespace)
             .field("identity", identity)
             .finish_non_exhaustive()
@@ -66,8 +66,8 @@ impl fmt::Debug for Place {
 /// CAs come before what they sign. An [`Error`] becomes a [`crate::flow::Failed`] with `?`.
 #[derive(Debug)]
 pub struct Secrets {
-    place: Place,
-    manager: Manager,
+    place: SecretsLocation,
+    manager: SecretsManager,
     /// Names that were looked up and do not exist, remembered while a key is being generated.
     absent: SortedSet<String>,
     /// Keys that belonged to requests that were not sent, by length.
@@ -76,9 +76,9 @@ pub struct Secrets {
 
 impl Secrets {
     /// Lists the Secrets of the manager. Errors: a request to the seed fails; or a label is not a valid time.
-    pub fn load(place: Place, rotation: &Rotation) -> Result<Self, Error> {
+    pub fn load(place: SecretsLocation, rotation: &SecretsRotation) -> Result<Self, Error> {
         let all = place.list(labels::selector(&place.identity))?;
-        let manager = Manager::new(&place.identity, all, rotation, place.clock.now())
+        let manager = SecretsManager::new(&place.identity, all, rotation, place.clock.now())
             .map_err(|error| error.within(&place.namespace))?;
         Ok(Self { place, manager, absent: SortedSet::new(), taken: SortedMap::new() })
     }
@@ -86,7 +86,11 @@ impl Secrets {
     /// The Secret of a configuration: found, labelled or created; its bundle too, if it has one. `None` while
     /// its RSA key is being generated: ask again after [`KEY_AGAIN`]. It never blocks. Errors: a request to
     /// the seed fails; or a Secret is damaged or belongs to another owner, see the module.
-    pub fn ensure(&mut self, config: &Config, options: &Options) -> Result<Option<Arc<Stored>>, Error> {
+    pub fn ensure(
+        &mut self,
+        config: &SecretConfig,
+        options: &Options,
+    ) -> Result<Option<Arc<StoredSecret>>, Error> {
         let Some(secret) = self.ensure_one(config, options)? else { return Ok(None) };
         if let Some(bundle) = self.manager.bundle_of(config) {
             // It needs no key.
@@ -96,7 +100,7 @@ impl Secrets {
     }
 
     /// The Secrets of a requested configuration: current, old, bundle.
-    pub fn get(&self, config: &str) -> Option<&Set> {
+    pub fn get(&self, config: &str) -> Option<&SecretSet> {
         self.manager.get(config)
     }
 
@@ -116,7 +120,7 @@ impl Secrets {
     fn delete_all(&mut self, unwanted: Vec<String>) -> Result<(), Error> {
         let mut first = Ok(());
         for name in unwanted {
-            let Place { client, namespace, .. } = &self.place;
+            let SecretsLocation { client, namespace, .. } = &self.place;
             match client.delete(&SECRET, &Key::new(namespace, &name), &DeleteParams::default()) {
                 Err(error) if !error.is_not_found() => {
                     first = first.and(Err(self.place.failed("delete", &name)(error)));
@@ -127,14 +131,18 @@ impl Secrets {
         first
     }
 
-    fn ensure_one(&mut self, config: &Config, options: &Options) -> Result<Option<Arc<Stored>>, Error> {
+    fn ensure_one(
+        &mut self,
+        config: &SecretConfig,
+        options: &Options,
+    ) -> Result<Option<Arc<StoredSecret>>, Error> {
         for _ in 0..STEPS_MAX {
             let now = self.place.clock.now();
             let step = self.manager.ask(config, options, now);
             match step.map_err(|error| error.within(&self.place.namespace))? {
-                Step::Ready(secret) => return Ok(Some(secret)),
-                Step::Label { name, labels } => self.label(&name, &labels)?,
-                Step::Make(plan) => {
+                SecretStep::Ready(secret) => return Ok(Some(secret)),
+                SecretStep::Label { name, labels } => self.label(&name, &labels)?,
+                SecretStep::Make(plan) => {
                     if !self.adopt(&plan)? && !self.make(config, options, plan)? {
                         return Ok(None);
                     }
@@ -156,10 +164,10 @@ impl Secrets {
         if !known.is_immutable {
             patch["immutable"] = json!(true);
         }
-        let Place { client, namespace, .. } = &self.place;
+        let SecretsLocation { client, namespace, .. } = &self.place;
         match client.patch_blindly(&SECRET, &Key::new(namespace, name), &Patch::Merge(patch)) {
             Ok(()) => {
-                self.manager.put(Stored { labels: wanted.clone(), is_immutable: true, ..known });
+                self.manager.put(StoredSecret { labels: wanted.clone(), is_immutable: true, ..known });
                 Ok(())
             }
             // Deleted since it was listed: it is created again.
@@ -172,7 +180,7 @@ impl Secrets {
     }
 
     /// Whether a Secret with the plan's name exists.
-    fn adopt(&mut self, plan: &Plan) -> Result<bool, Error> {
+    fn adopt(&mut self, plan: &SecretPlan) -> Result<bool, Error> {
         if self.absent.contains(&plan.name) {
             return Ok(false);
         }
@@ -185,8 +193,8 @@ impl Secrets {
     }
 
     /// Returns whether it was created: its key may not be ready yet.
-    fn make(&mut self, config: &Config, options: &Options, plan: Plan) -> Result<bool, Error> {
-        let Place { client, namespace, keys, clock, .. } = &self.place;
+    fn make(&mut self, config: &SecretConfig, options: &Options, plan: SecretPlan) -> Result<bool, Error> {
+        let SecretsLocation { client, namespace, keys, clock, .. } = &self.place;
         let lenders = self.place.list(format!("{}={}", labels::USE_DATA_FOR, config.name()))?;
         let plan = plan.lent(config, lenders).map_err(|error| error.within(namespace))?;
         let bits = config.rsa_bits().filter(|_| plan.source.is_none());
@@ -216,8 +224,8 @@ impl Secrets {
     }
 }
 
-impl Place {
-    fn list(&self, label_selector: String) -> Result<Vec<Stored>, Error> {
+impl SecretsLocation {
+    fn list(&self, label_selector: String) -> Result<Vec<StoredSecret>, Error> {
         let params = ListParams { label_selector, ..ListParams::default() };
         let mut all = Vec::new();
         self.client
@@ -226,14 +234,14 @@ impl Place {
         all.into_iter().map(|secret| self.stored(secret)).collect()
     }
 
-    fn find(&self, name: &str) -> Result<Option<Stored>, Error> {
+    fn find(&self, name: &str) -> Result<Option<StoredSecret>, Error> {
         let found = self.client.find::<Secret>(&SECRET, &Key::new(&self.namespace, name));
         found.map_err(self.failed("read", name))?.map(|secret| self.stored(secret)).transpose()
     }
 
-    fn stored(&self, secret: Secret) -> Result<Stored, Error> {
+    fn stored(&self, secret: Secret) -> Result<StoredSecret, Error> {
         let Secret { metadata, data, immutable, kind } = secret;
-        let mut decoded = Data::new();
+        let mut decoded = SecretEntries::new();
         for (key, text) in data {
             let bytes = base64::decode(text.as_bytes()).map_err(|_| {
                 let why = format!("{key} is not base64");
@@ -241,7 +249,7 @@ impl Place {
             })?;
             decoded.insert(key, bytes);
         }
-        Ok(Stored {
+        Ok(StoredSecret {
             name: metadata.name,
             labels: metadata.labels,
             data: decoded,
@@ -260,7 +268,7 @@ impl Place {
     }
 }
 
-fn object(namespace: &str, secret: &Stored) -> Value {
+fn object(namespace: &str, secret: &StoredSecret) -> Value {
     let data: serde_json::Map<String, Value> =
         secret.data.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
     json!({

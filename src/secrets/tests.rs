@@ -1,11 +1,11 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use super::manager::{Plan, Signer};
+use super::manager::{SecretPlan, Signer};
 use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::pki::{AnyKey, Certificate};
 
 const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
@@ -21,21 +21,25 @@ fn later(time: Duration) -> Timestamp {
     Timestamp::from_unix(NOW.unix() + i64::try_from(time.as_secs()).unwrap())
 }
 
-fn ca(name: &str) -> Config {
-    Config::Ca { name: name.to_owned(), common_name: "kubernetes".to_owned(), validity: None }
+fn ca(name: &str) -> SecretConfig {
+    SecretConfig::Ca { name: name.to_owned(), common_name: "kubernetes".to_owned(), validity: None }
 }
 
-fn month_ca() -> Config {
-    Config::Ca { name: "ca-seed".to_owned(), common_name: "kubernetes".to_owned(), validity: Some(30 * DAY) }
+fn month_ca() -> SecretConfig {
+    SecretConfig::Ca {
+        name: "ca-seed".to_owned(),
+        common_name: "kubernetes".to_owned(),
+        validity: Some(30 * DAY),
+    }
 }
 
-fn leaf(name: &str, usage: Usage) -> Config {
-    Config::Leaf {
+fn leaf(name: &str, usage: KeyUsage) -> SecretConfig {
+    SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: "someone".to_owned(),
         organizations: vec!["system:masters".to_owned()],
         usage,
-        names: Names { dns: vec!["kube-apiserver".to_owned()], addresses: vec![[127, 0, 0, 1].into()] },
+        names: ServerNames { dns: vec!["kube-apiserver".to_owned()], addresses: vec![[127, 0, 0, 1].into()] },
         validity: None,
         skip_ca: false,
         with_chain: false,
@@ -50,32 +54,32 @@ fn keeping() -> Options {
     Options { keep_old: true, persist: true, ..Options::default() }
 }
 
-fn manager(all: Vec<Stored>, rotation: &Rotation, now: Timestamp) -> Manager {
-    Manager::new("gardenlet", all, rotation, now).unwrap()
+fn manager(all: Vec<StoredSecret>, rotation: &SecretsRotation, now: Timestamp) -> SecretsManager {
+    SecretsManager::new("gardenlet", all, rotation, now).unwrap()
 }
 
-fn rotated(config: &str, at: Timestamp) -> Rotation {
-    Rotation { initiated: [(config.to_owned(), at)].into(), ..Rotation::default() }
+fn rotated(config: &str, at: Timestamp) -> SecretsRotation {
+    SecretsRotation { initiated: [(config.to_owned(), at)].into(), ..SecretsRotation::default() }
 }
 
 /// Acts as the server: creates and labels until the Secret is ready. Returns the steps too.
 fn generate(
-    manager: &mut Manager,
-    config: &Config,
+    manager: &mut SecretsManager,
+    config: &SecretConfig,
     options: &Options,
     rsa: &AnyKey,
     now: Timestamp,
-) -> (std::sync::Arc<Stored>, Vec<&'static str>) {
+) -> (std::sync::Arc<StoredSecret>, Vec<&'static str>) {
     let mut steps = Vec::new();
     for _ in 0..4 {
         match manager.ask(config, options, now).unwrap() {
-            Step::Ready(secret) => return (secret, steps),
-            Step::Label { name, labels } => {
+            SecretStep::Ready(secret) => return (secret, steps),
+            SecretStep::Label { name, labels } => {
                 steps.push("label");
                 let old = manager.known(&name).unwrap().clone();
-                manager.put(Stored { labels, is_immutable: true, ..old });
+                manager.put(StoredSecret { labels, is_immutable: true, ..old });
             }
-            Step::Make(plan) => {
+            SecretStep::Make(plan) => {
                 steps.push("make");
                 let data = plan.fill(config, Some(rsa), now).unwrap();
                 manager.put(plan.secret(config, options, data, now).unwrap());
@@ -85,13 +89,13 @@ fn generate(
     panic!("{} does not become ready: {steps:?}", config.name());
 }
 
-fn all(manager: &Manager) -> Vec<Stored> {
+fn all(manager: &SecretsManager) -> Vec<StoredSecret> {
     manager.all().cloned().collect()
 }
 
 #[test]
 fn a_ca_a_certificate_and_their_bundle() {
-    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
     let plain = Options { plain_name: true, ..keeping() };
     let (ca_secret, steps) = generate(&mut secrets, &ca("ca"), &plain, key(0), NOW);
     assert_eq!((ca_secret.name.as_str(), steps), ("ca", vec!["make"]));
@@ -117,15 +121,16 @@ fn a_ca_a_certificate_and_their_bundle() {
     assert_eq!(bundle.labels["bundle-for"], "ca");
     assert_eq!(secrets.get("ca").unwrap().bundle.as_ref().unwrap().name, bundle.name);
 
-    let (server, _) = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW);
+    let (server, _) =
+        generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), NOW);
     assert_eq!(server.labels["checksum-of-signing-ca"].len(), 63);
     assert_eq!(server.get("ca.crt"), ca_secret.get("ca.crt"));
     assert!(server.get("tls.key").starts_with(b"-----BEGIN EC PRIVATE KEY-----"));
     assert!(secrets.unwanted().is_empty());
 
     // The next run finds everything as it is.
-    let mut again = manager(all(&secrets), &Rotation::default(), later(DAY));
-    for (config, options) in [(ca("ca"), plain), (leaf("server", Usage::Server), signed_by("ca"))] {
+    let mut again = manager(all(&secrets), &SecretsRotation::default(), later(DAY));
+    for (config, options) in [(ca("ca"), plain), (leaf("server", KeyUsage::Server), signed_by("ca"))] {
         assert!(generate(&mut again, &config, &options, key(0), later(DAY)).1.is_empty());
     }
     assert_eq!(again.unwanted(), [bundle.name.as_str()], "it was not requested");
@@ -133,9 +138,9 @@ fn a_ca_a_certificate_and_their_bundle() {
 
 #[test]
 fn a_rotation_in_all_its_phases() {
-    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
     let first = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
-    let server = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), NOW).0;
+    let server = generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), NOW).0;
     // Started: a second CA, which signs client certificates. Servers keep the first one until clients trust both.
     let (at, rotation) = (later(DAY), rotated("ca", later(DAY)));
     let mut secrets = manager(all(&secrets), &rotation, at);
@@ -146,19 +151,19 @@ fn a_rotation_in_all_its_phases() {
     let bundle = secrets.bundle_of(&ca("ca")).unwrap();
     let bundle = generate(&mut secrets, &bundle, &Options::default(), key(0), at).0;
     assert_eq!(bundle.get("bundle.crt"), [second.get("ca.crt"), first.get("ca.crt")].concat());
-    let (same, _) = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), at);
+    let (same, _) = generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), at);
     assert_eq!(same.name, server.name);
-    let client = generate(&mut secrets, &leaf("client", Usage::Client), &signed_by("ca"), key(0), at).0;
+    let client = generate(&mut secrets, &leaf("client", KeyUsage::Client), &signed_by("ca"), key(0), at).0;
     assert_eq!(client.get("ca.crt"), second.get("ca.crt"));
     let forced = Options { signer: Signer::Current, ..signed_by("ca") };
-    let forced = generate(&mut secrets, &leaf("other", Usage::Server), &forced, key(0), at).0;
+    let forced = generate(&mut secrets, &leaf("other", KeyUsage::Server), &forced, key(0), at).0;
     assert_eq!(forced.get("ca.crt"), second.get("ca.crt"));
     assert!(secrets.unwanted().is_empty());
     // Being completed: the first CA is ignored, and servers get certificates of the second.
     let mut secrets = manager(all(&secrets), &rotation, later(2 * DAY));
     let done = Options { ignore_old: true, ..keeping() };
     assert_eq!(generate(&mut secrets, &ca("ca"), &done, key(0), at).0.name, second.name);
-    let moved = generate(&mut secrets, &leaf("server", Usage::Server), &signed_by("ca"), key(0), at).0;
+    let moved = generate(&mut secrets, &leaf("server", KeyUsage::Server), &signed_by("ca"), key(0), at).0;
     assert_eq!(moved.get("ca.crt"), second.get("ca.crt"));
     let mut unwanted = secrets.unwanted();
     unwanted.sort_unstable();
@@ -174,9 +179,9 @@ fn a_rotation_in_all_its_phases() {
 
 #[test]
 fn certificates_are_renewed_in_time() {
-    let renews = Rotation { renews_cas: true, ..Rotation::default() };
-    let day_of = |options: &Options, config: &Config, rotation: &Rotation, days: u32| {
-        let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let renews = SecretsRotation { renews_cas: true, ..SecretsRotation::default() };
+    let day_of = |options: &Options, config: &SecretConfig, rotation: &SecretsRotation, days: u32| {
+        let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
         generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW);
         let first = generate(&mut secrets, config, options, key(0), NOW).0;
         let at = later(days * DAY);
@@ -185,8 +190,8 @@ fn certificates_are_renewed_in_time() {
         generate(&mut secrets, config, options, key(1), at).0.name != first.name
     };
     let short = |days: u32| {
-        let mut config = leaf("server", Usage::Server);
-        let Config::Leaf { validity, .. } = &mut config else { panic!() };
+        let mut config = leaf("server", KeyUsage::Server);
+        let SecretConfig::Leaf { validity, .. } = &mut config else { panic!() };
         *validity = Some(days * DAY);
         config
     };
@@ -194,11 +199,11 @@ fn certificates_are_renewed_in_time() {
     let table = [
         (month_ca(), keeping(), &renews, 19, false),
         (month_ca(), keeping(), &renews, 21, true),
-        (month_ca(), keeping(), &Rotation::default(), 29, false),
-        (short(100), signed_by("ca"), &Rotation::default(), 79, false),
-        (short(100), signed_by("ca"), &Rotation::default(), 81, true),
-        (short(40), signed_by("ca"), &Rotation::default(), 29, false),
-        (short(40), signed_by("ca"), &Rotation::default(), 31, true),
+        (month_ca(), keeping(), &SecretsRotation::default(), 29, false),
+        (short(100), signed_by("ca"), &SecretsRotation::default(), 79, false),
+        (short(100), signed_by("ca"), &SecretsRotation::default(), 81, true),
+        (short(40), signed_by("ca"), &SecretsRotation::default(), 29, false),
+        (short(40), signed_by("ca"), &SecretsRotation::default(), 31, true),
     ];
     for (config, options, rotation, days, expected) in table {
         assert_eq!(
@@ -209,13 +214,13 @@ fn certificates_are_renewed_in_time() {
         );
     }
     let half = Options { renew_after_percent: Some(50), ..signed_by("ca") };
-    assert!(day_of(&half, &short(100), &Rotation::default(), 51));
-    assert!(!day_of(&half, &short(100), &Rotation::default(), 49));
+    assert!(day_of(&half, &short(100), &SecretsRotation::default(), 51));
+    assert!(!day_of(&half, &short(100), &SecretsRotation::default(), 49));
 }
 
 #[test]
 fn an_old_ca_is_ignored_after_its_time() {
-    let renews = Rotation { renews_cas: true, ..Rotation::default() };
+    let renews = SecretsRotation { renews_cas: true, ..SecretsRotation::default() };
     let options = Options { ignore_old_after: Some(DAY), ..keeping() };
     let mut secrets = manager(vec![], &renews, NOW);
     generate(&mut secrets, &month_ca(), &options, key(0), NOW);
@@ -232,11 +237,11 @@ fn an_old_ca_is_ignored_after_its_time() {
 
 #[test]
 fn a_damaged_ca_is_named_and_never_replaced() {
-    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
     let good = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
-    let mut other = manager(vec![], &Rotation::default(), NOW);
+    let mut other = manager(vec![], &SecretsRotation::default(), NOW);
     let foreign = generate(&mut other, &ca("ca"), &keeping(), key(1), NOW).0;
-    let damages: [(&str, Data, &str); 4] = [
+    let damages: [(&str, SecretEntries, &str); 4] = [
         ("no certificate", [("ca.key".to_owned(), good.get("ca.key").to_vec())].into(), "ca.crt"),
         (
             "the key of another",
@@ -248,37 +253,39 @@ fn a_damaged_ca_is_named_and_never_replaced() {
             "ca.key does not belong to ca.crt",
         ),
         ("no key", [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(), "ca.key"),
-        ("nothing", Data::new(), "ca.crt"),
+        ("nothing", SecretEntries::new(), "ca.crt"),
     ];
     for (name, data, words) in damages {
-        let damaged = Stored { data, ..(*good).clone() };
-        let mut secrets = manager(vec![damaged], &Rotation::default(), NOW);
+        let damaged = StoredSecret { data, ..(*good).clone() };
+        let mut secrets = manager(vec![damaged], &SecretsRotation::default(), NOW);
         let error = secrets.ask(&ca("ca"), &keeping(), NOW).unwrap_err();
         let Error::Damaged { secret, why } = &error else { panic!("{name}: {error}") };
         assert!(secret == &good.name && why.contains(words), "{name}: {why}");
     }
     // Neither a rotation nor the time of renewal replaces it.
-    let without_key =
-        || Stored { data: [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(), ..(*good).clone() };
-    let renews = Rotation { renews_cas: true, ..Rotation::default() };
+    let without_key = || StoredSecret {
+        data: [("ca.crt".to_owned(), good.get("ca.crt").to_vec())].into(),
+        ..(*good).clone()
+    };
+    let renews = SecretsRotation { renews_cas: true, ..SecretsRotation::default() };
     let late = later(9 * 365 * DAY);
     for (rotation, at) in [(rotated("ca", later(DAY)), later(DAY)), (renews, late)] {
         let mut secrets = manager(vec![without_key()], &rotation, at);
         assert!(matches!(secrets.ask(&ca("ca"), &keeping(), at), Err(Error::Damaged { .. })));
     }
-    let mut secrets = manager(vec![without_key()], &Rotation::default(), late);
+    let mut secrets = manager(vec![without_key()], &SecretsRotation::default(), late);
     assert!(matches!(secrets.ask(&ca("ca"), &keeping(), late), Err(Error::Damaged { .. })));
-    let mut secrets = manager(vec![], &Rotation::default(), NOW);
-    let error = secrets.ask(&leaf("server", Usage::Server), &signed_by("ca"), NOW).unwrap_err();
+    let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
+    let error = secrets.ask(&leaf("server", KeyUsage::Server), &signed_by("ca"), NOW).unwrap_err();
     assert_eq!(error.to_string(), "there is no CA \"ca\" yet");
 }
 
 #[test]
 fn a_kubeconfig_with_a_certificate() {
-    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
     generate(&mut secrets, &ca("ca-client"), &keeping(), key(0), NOW);
     let name = "shoot-access-gardener-resource-manager-bootstrap";
-    let of = |server: &str| Config::ClientKubeconfig {
+    let of = |server: &str| SecretConfig::ClientKubeconfig {
         name: name.to_owned(),
         common_name: "gardener.cloud:system:gardener-resource-manager".to_owned(),
         organizations: vec!["system:masters".to_owned()],
@@ -312,16 +319,16 @@ fn a_kubeconfig_with_a_certificate() {
     assert_ne!(of("other").checksum(), config.checksum());
     // Ten minutes are always less than ten days, so each run creates another one, as in upstream.
     let at = later(Duration::from_secs(60));
-    let mut secrets = manager(all(&secrets), &Rotation::default(), at);
+    let mut secrets = manager(all(&secrets), &SecretsRotation::default(), at);
     generate(&mut secrets, &ca("ca-client"), &keeping(), key(0), at);
     assert_ne!(generate(&mut secrets, &config, &signed_by("ca-client"), key(0), at).0.name, made.name);
 }
 
 #[test]
 fn nothing_secret_is_formatted() {
-    let bundle = Config::KeyBundle { name: "b".to_owned(), pems: vec![b"secret".to_vec()] };
-    let Ok(Step::Make(plan)) =
-        manager(vec![], &Rotation::default(), NOW).ask(&bundle, &Options::default(), NOW)
+    let bundle = SecretConfig::KeyBundle { name: "b".to_owned(), pems: vec![b"secret".to_vec()] };
+    let Ok(SecretStep::Make(plan)) =
+        manager(vec![], &SecretsRotation::default(), NOW).ask(&bundle, &Options::default(), NOW)
     else {
         panic!()
     };
@@ -330,47 +337,47 @@ fn nothing_secret_is_formatted() {
     assert_eq!(stored.get("bundle.key"), b"secret");
     let text = format!(
         "{bundle:?} {stored:?} {plan:?} {:?}",
-        manager(vec![stored.clone()], &Rotation::default(), NOW)
+        manager(vec![stored.clone()], &SecretsRotation::default(), NOW)
     );
     assert!(!text.contains("secret\"") && !text.contains("115, 101, 99"), "{text}");
 }
 
 #[test]
 fn labels_are_set_and_foreign_ones_vanish() {
-    let mut secrets = manager(vec![], &Rotation::default(), NOW);
+    let mut secrets = manager(vec![], &SecretsRotation::default(), NOW);
     let made = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW).0;
     let mut labels = made.labels.clone();
     labels.insert("foreign".to_owned(), "x".to_owned());
     labels.remove("persist");
-    let changed = Stored { labels, is_immutable: false, ..(*made).clone() };
-    let mut secrets = manager(vec![changed], &Rotation::default(), NOW);
+    let changed = StoredSecret { labels, is_immutable: false, ..(*made).clone() };
+    let mut secrets = manager(vec![changed], &SecretsRotation::default(), NOW);
     let (found, steps) = generate(&mut secrets, &ca("ca"), &keeping(), key(0), NOW);
     assert_eq!((found.labels == made.labels, steps), (true, vec!["label"]));
 }
 
 #[test]
 fn data_of_another_secret_is_taken_over() {
-    let lender = Stored {
+    let lender = StoredSecret {
         name: "older".to_owned(),
         labels: [("secrets-manager-use-data-for-name".to_owned(), "token".to_owned())].into(),
         data: [("static_tokens.csv".to_owned(), b"x,y,z,".to_vec())].into(),
         kind: "Opaque".to_owned(),
-        ..Stored::default()
+        ..StoredSecret::default()
     };
-    let plan = |config: &Config| match manager(vec![], &Rotation::default(), NOW).ask(
+    let plan = |config: &SecretConfig| match manager(vec![], &SecretsRotation::default(), NOW).ask(
         config,
         &Options::default(),
         NOW,
     ) {
-        Ok(Step::Make(plan)) => plan,
+        Ok(SecretStep::Make(plan)) => plan,
         other => panic!("{other:?}"),
     };
-    let config = Config::StaticToken { name: "token".to_owned(), tokens: SortedMap::new() };
+    let config = SecretConfig::StaticToken { name: "token".to_owned(), tokens: SortedMap::new() };
     let lent = plan(&config).lent(&config, vec![lender.clone()]).unwrap();
     assert_eq!(lent.fill(&config, None, NOW).unwrap()["static_tokens.csv"], b"x,y,z,");
     let made = plan(&config).lent(&config, vec![]).unwrap().fill(&config, None, NOW).unwrap();
     assert_ne!(made, lender.data, "nobody lends");
-    let other = Stored { name: "other".to_owned(), ..lender.clone() };
+    let other = StoredSecret { name: "other".to_owned(), ..lender.clone() };
     let error = plan(&config).lent(&config, vec![lender.clone(), other]).unwrap_err();
     assert!(error.to_string().starts_with("secrets older, other all have label"), "{error}");
     let error = plan(&ca("ca")).lent(&ca("ca"), vec![lender]).unwrap_err();
@@ -379,9 +386,10 @@ fn data_of_another_secret_is_taken_over() {
 
 #[test]
 fn content_of_secrets() {
-    let plan = Plan { name: "n".to_owned(), labels: SortedMap::new(), source: None, ca: None };
-    let of = |config: &Config| plan.fill(config, None, NOW).unwrap();
-    let encryption = of(&Config::EncryptionKey { name: "e".into(), provider: String::new(), length: 32 });
+    let plan = SecretPlan { name: "n".to_owned(), labels: SortedMap::new(), source: None, ca: None };
+    let of = |config: &SecretConfig| plan.fill(config, None, NOW).unwrap();
+    let encryption =
+        of(&SecretConfig::EncryptionKey { name: "e".into(), provider: String::new(), length: 32 });
     assert_eq!((encryption["secret"].len(), encryption["encoding"].as_slice()), (32, &b"none"[..]));
     assert_eq!(
         (encryption["key"].as_slice(), encryption["provider"].as_slice()),
@@ -394,12 +402,12 @@ fn content_of_secrets() {
     };
     for (groups, end) in [(&[][..], ",u,i,"), (&["a"], ",u,i,a"), (&["a", "b"], ",u,i,\"a,b\"")] {
         let tokens = [("k".to_owned(), user(groups))].into();
-        let data = of(&Config::StaticToken { name: "t".into(), tokens });
+        let data = of(&SecretConfig::StaticToken { name: "t".into(), tokens });
         let line = str::from_utf8(&data["static_tokens.csv"]).unwrap();
         let (token, rest) = line.split_at(128);
         assert!(token.bytes().all(|b| b.is_ascii_alphanumeric()) && rest == end, "{line}");
     }
-    let kubeconfig = of(&Config::Kubeconfig {
+    let kubeconfig = of(&SecretConfig::Kubeconfig {
         name: "k".into(),
         context: "shoot--p--s".into(),
         server: "kube-apiserver".into(),
@@ -410,14 +418,14 @@ fn content_of_secrets() {
     let text = str::from_utf8(&kubeconfig["kubeconfig"]).unwrap();
     let expected = "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: QUI=\n    server: https://kube-apiserver\n  name: shoot--p--s\ncontexts:\n- context:\n    cluster: shoot--p--s\n    user: shoot--p--s\n  name: shoot--p--s\ncurrent-context: shoot--p--s\nkind: Config\nusers:\n- name: shoot--p--s\n  user:\n    tokenFile: /token\n";
     assert_eq!(text, expected);
-    let basic = of(&Config::BasicAuth {
+    let basic = of(&SecretConfig::BasicAuth {
         name: "b".into(),
         format: "normal".into(),
         username: "admin".into(),
         password_length: 32,
     });
     assert!(basic["password"].len() == 32 && basic["auth"].starts_with(b"admin:$2a$10$"));
-    let ssh = Config::RsaKey { name: "ssh-keypair".into(), bits: 4_096, for_ssh: true };
+    let ssh = SecretConfig::RsaKey { name: "ssh-keypair".into(), bits: 4_096, for_ssh: true };
     let pair = plan.fill(&ssh, Some(key(0)), NOW).unwrap();
     // The length of the name, the name, the length of the exponent, and the exponent.
     assert!(pair["id_rsa.pub"].starts_with(b"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABA"), "{pair:?}");
@@ -440,9 +448,9 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
     };
     let pem = |part: &str, ca: &str| find(part, ca)["data"]["ca.crt"].as_str().unwrap().as_bytes().to_vec();
     // Fields that depend on data and time are compared elsewhere.
-    let check = |config: &Config, options: &Options, rotation: &Rotation, part: &str| {
+    let check = |config: &SecretConfig, options: &Options, rotation: &SecretsRotation, part: &str| {
         let mut secrets = manager(vec![], rotation, NOW);
-        let Ok(Step::Make(plan)) = secrets.ask(config, options, NOW) else { panic!("{config:?}") };
+        let Ok(SecretStep::Make(plan)) = secrets.ask(config, options, NOW) else { panic!("{config:?}") };
         let golden = find(part, config.name());
         let mut labels: SortedMap<String, String> = serde_json::from_value(golden["labels"].clone()).unwrap();
         labels.retain(|key, _| !["issued-at-time", "valid-until-time"].contains(&key.as_str()));
@@ -452,9 +460,9 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
             "{config:?}"
         );
     };
-    let (never, persist) = (Rotation::default(), Options { persist: true, ..Options::default() });
+    let (never, persist) = (SecretsRotation::default(), Options { persist: true, ..Options::default() });
     let plain = Options { plain_name: true, ..keeping() };
-    let bundle = |name: &str, pems| Config::CertificateBundle { name: format!("{name}-bundle"), pems };
+    let bundle = |name: &str, pems| SecretConfig::CertificateBundle { name: format!("{name}-bundle"), pems };
     for name in ["ca", "ca-client", "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"]
     {
         let common_name = match name {
@@ -463,20 +471,20 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
             other => other.trim_start_matches("ca-"),
         };
         let config =
-            Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
+            SecretConfig::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
         let options = if name == "ca-client" { keeping() } else { plain.clone() };
         check(&config, &options, &never, "created");
         check(&bundle(name, vec![pem("created", name)]), &Options::default(), &never, "created");
     }
     check(
-        &Config::RsaKey { name: "service-account-key".into(), bits: 4_096, for_ssh: false },
+        &SecretConfig::RsaKey { name: "service-account-key".into(), bits: 4_096, for_ssh: false },
         &keeping(),
         &never,
         "created",
     );
     let name = "kube-apiserver-etcd-encryption-key".to_owned();
     check(
-        &Config::EncryptionKey { name, provider: String::new(), length: 32 },
+        &SecretConfig::EncryptionKey { name, provider: String::new(), length: 32 },
         &keeping(),
         &never,
         "created",
@@ -485,8 +493,8 @@ fn a_go_gardenlets_secrets_have_the_names_and_labels_of_ours() {
         TokenUser { username: "health-check".into(), user_id: "health-check".into(), groups: vec![] };
     let tokens = [("health-check".to_owned(), health)].into();
     let name = "kube-apiserver-static-token".to_owned();
-    check(&Config::StaticToken { name, tokens }, &persist, &never, "created");
-    let kubeconfig = |pems: &[Vec<u8>]| Config::Kubeconfig {
+    check(&SecretConfig::StaticToken { name, tokens }, &persist, &never, "created");
+    let kubeconfig = |pems: &[Vec<u8>]| SecretConfig::Kubeconfig {
         name: "generic-token-kubeconfig".into(),
         context: "shoot--p--s1".into(),
         server: "api.s1.p.internal.lab.local".into(),

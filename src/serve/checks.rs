@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Request, Response};
+use super::{ServerRequest, ServerResponse};
 
 type Check = Box<dyn Fn() -> bool + Send + Sync>;
 
@@ -76,7 +76,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     /// The answer for all checks: `ok`, or a list if one failed or the query contains `verbose`.
     /// `exclude=<check>` leaves one out.
-    pub(super) fn all(&self, request: &Request) -> Response {
+    pub(super) fn all(&self, request: &ServerRequest) -> ServerResponse {
         let mut list = String::new();
         let mut passed = true;
         for (name, check) in &self.checks {
@@ -91,18 +91,18 @@ impl Endpoint {
             };
         }
         match (passed, request.has("verbose")) {
-            (true, false) => Response::text(200, "ok"),
-            (true, true) => Response::text(200, format!("{list}{} check passed\n", self.root)),
-            (false, _) => Response::text(500, format!("{list}{} check failed\n", self.root)),
+            (true, false) => ServerResponse::text(200, "ok"),
+            (true, true) => ServerResponse::text(200, format!("{list}{} check passed\n", self.root)),
+            (false, _) => ServerResponse::text(500, format!("{list}{} check failed\n", self.root)),
         }
     }
 
     /// The answer for one check, if it exists.
-    pub(super) fn one(&self, name: &str) -> Option<Response> {
+    pub(super) fn one(&self, name: &str) -> Option<ServerResponse> {
         let (_, check) = self.checks.iter().find(|(known, _)| *known == name)?;
         Some(match check() {
-            true => Response::text(200, "ok"),
-            false => Response::text(500, "internal server error: reason withheld\n"),
+            true => ServerResponse::text(200, "ok"),
+            false => ServerResponse::text(500, "internal server error: reason withheld\n"),
         })
     }
 }

@@ -22,8 +22,8 @@ mod request;
 mod routes;
 
 pub(crate) use checks::Checks;
-pub(crate) use request::Request;
-pub(crate) use routes::{Response, Routes};
+pub(crate) use request::ServerRequest;
+pub(crate) use routes::{Routes, ServerResponse};
 
 /// The time limit for receiving a request, and for sending a response.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,20 +32,20 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A running listener. Dropping it has the effect of its [`Stop`].
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct HttpServer {
     addr: SocketAddr,
     stop: Stop,
     accepting: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl HttpServer {
     /// The address; it has the real port if 0 was requested.
     pub(crate) const fn addr(&self) -> SocketAddr {
         self.addr
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.stop.stop();
         if let Some(thread) = self.accepting.take() {
@@ -57,7 +57,7 @@ impl Drop for Server {
 
 /// Listens at `bind` (an IP address or a host name; empty means all addresses) and `port` (0 chooses a free
 /// one) until `stop` is pulled. Errors: the error of the system, if the process cannot listen there.
-pub(crate) fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<Server> {
+pub(crate) fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::Result<HttpServer> {
     let listener = listen(bind, port)?;
     let addr = listener.local_addr()?;
     let stop = stop.child();
@@ -69,7 +69,7 @@ pub(crate) fn start(bind: &str, port: u16, routes: Routes, stop: &Stop) -> io::R
     let acceptor =
         Acceptor { listener, routes: routes.shared(), stop: stop.clone(), connections: Vec::new() };
     let accepting = thread::spawn("serve", limits::SERVE_STACK_BYTES, move || acceptor.run())?;
-    Ok(Server { addr, stop, accepting: Some(accepting) })
+    Ok(HttpServer { addr, stop, accepting: Some(accepting) })
 }
 
 /// Opens the socket. Errors: the address cannot be used, for example because another program has it.
@@ -84,7 +84,7 @@ pub(crate) fn listen(bind: &str, port: u16) -> io::Result<TcpListener> {
 
 struct Acceptor {
     listener: TcpListener,
-    routes: routes::Shared,
+    routes: routes::SharedRoutes,
     stop: Stop,
     connections: Vec<Connection>,
 }
@@ -126,7 +126,7 @@ impl Acceptor {
         self.connections.retain(|connection| !connection.thread.is_finished());
         if self.connections.len() >= limits::SERVE_CONNECTIONS_MAX && !self.drop_idle() {
             // The answer fits into the empty send buffer, so this cannot block.
-            (&socket).write_all(&Response::text(503, "too many connections\n").bytes(true))?;
+            (&socket).write_all(&ServerResponse::text(503, "too many connections\n").bytes(true))?;
             socket.shutdown(Shutdown::Write)?;
             request::drain_once(&socket);
             return Ok(());
@@ -149,7 +149,7 @@ impl Acceptor {
     }
 }
 
-fn exchange(socket: &TcpStream, routes: &routes::Shared, idle: &AtomicBool) {
+fn exchange(socket: &TcpStream, routes: &routes::SharedRoutes, idle: &AtomicBool) {
     let request = request::read(socket, EXCHANGE_TIMEOUT);
     if !idle.swap(false, Ordering::SeqCst) {
         return;
@@ -160,7 +160,7 @@ fn exchange(socket: &TcpStream, routes: &routes::Shared, idle: &AtomicBool) {
             request::write(socket, &response.bytes(!request.is_head()), EXCHANGE_TIMEOUT)
         }),
         Err(request::Error::Refused(status, reason)) => {
-            let response = Response::text(status, format!("{reason}\n"));
+            let response = ServerResponse::text(status, format!("{reason}\n"));
             request::write(socket, &response.bytes(true), EXCHANGE_TIMEOUT)
         }
         Err(request::Error::Gone) => return,

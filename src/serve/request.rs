@@ -8,18 +8,18 @@ use crate::base::clock::Clock;
 use crate::limits;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
+pub(crate) struct ServerRequest {
     method: String,
     path: String,
     query: String,
     /// The header `Accept`.
     accept: String,
     is_local: bool,
-    /// See [`Request::is_by_address`].
+    /// See [`ServerRequest::is_by_address`].
     is_by_address: bool,
 }
 
-impl Request {
+impl ServerRequest {
     /// The path as the client sent it.
     pub(crate) fn path(&self) -> &str {
         &self.path
@@ -70,7 +70,7 @@ pub(super) enum Error {
 }
 
 /// Reads a request, which must arrive within `timeout`.
-pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<Request, Error> {
+pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<ServerRequest, Error> {
     let clock = Clock::system();
     let deadline = clock.mono().saturating_add(timeout);
     let mut head = Vec::new();
@@ -94,7 +94,7 @@ pub(super) fn read(socket: &TcpStream, timeout: Duration) -> Result<Request, Err
     }
     let address = |found: io::Result<SocketAddr>| found.ok().map(|address| address.ip().to_canonical());
     let is_local = is_same_machine(address(socket.peer_addr()), address(socket.local_addr()));
-    parse(&head).map(|request| Request { is_local, ..request })
+    parse(&head).map(|request| ServerRequest { is_local, ..request })
 }
 
 /// Writes an answer, which the client must receive within `timeout`, even if it reads slowly.
@@ -140,7 +140,7 @@ fn is_complete(head: &[u8]) -> bool {
     head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n")
 }
 
-fn parse(head: &[u8]) -> Result<Request, Error> {
+fn parse(head: &[u8]) -> Result<ServerRequest, Error> {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let line = std::str::from_utf8(line).map_err(|_| Error::Refused(400, "not a request"))?;
     let words: Vec<&str> = line.trim_end_matches('\r').split(' ').collect();
@@ -155,7 +155,7 @@ fn parse(head: &[u8]) -> Result<Request, Error> {
     let accept = headers(head, "accept").next().unwrap_or_default();
     let is_by_address = headers(head, "host").all(|host| is_address(&host));
     let [method, path, query] = [method, path, query].map(str::to_owned);
-    Ok(Request { method, path, query, accept, is_local: false, is_by_address })
+    Ok(ServerRequest { method, path, query, accept, is_local: false, is_by_address })
 }
 
 /// The values of a header.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::Request;
+use super::ServerRequest;
 use super::checks::{Checks, Endpoint};
 use crate::base::metrics::Metrics;
 use crate::base::sorted::SortedMap;
 use crate::limits;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Response {
+pub(crate) struct ServerResponse {
     status: u16,
     content_type: &'static str,
     /// The path to which a redirect leads.
@@ -18,7 +18,7 @@ pub(crate) struct Response {
     body: String,
 }
 
-impl Response {
+impl ServerResponse {
     pub(crate) fn text(status: u16, body: impl Into<String>) -> Self {
         Self::new(status, "text/plain; charset=utf-8", body)
     }
@@ -64,7 +64,7 @@ const fn reason(status: u16) -> &'static str {
     }
 }
 
-type Handler = Box<dyn Fn(&Request) -> Response + Send + Sync>;
+type Handler = Box<dyn Fn(&ServerRequest) -> ServerResponse + Send + Sync>;
 
 /// The paths that a server knows.
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Routes {
     pub(crate) fn get(
         mut self,
         path: &'static str,
-        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+        handler: impl Fn(&ServerRequest) -> ServerResponse + Send + Sync + 'static,
     ) -> Self {
         self.exact.insert(path, Box::new(handler));
         self
@@ -105,7 +105,7 @@ impl Routes {
     ) -> Self {
         self.get("/metrics", move |_| {
             refresh(&metrics);
-            Response::new(200, "text/plain; version=0.0.4; charset=utf-8", metrics.text())
+            ServerResponse::new(200, "text/plain; version=0.0.4; charset=utf-8", metrics.text())
         })
     }
 
@@ -114,26 +114,26 @@ impl Routes {
     pub(crate) fn get_local(
         self,
         path: &'static str,
-        handler: impl Fn(&Request) -> Response + Send + Sync + 'static,
+        handler: impl Fn(&ServerRequest) -> ServerResponse + Send + Sync + 'static,
     ) -> Self {
         self.get(path, move |request| match (request.is_local(), request.is_by_address()) {
             (true, true) => handler(request),
-            (false, _) => Response::text(403, "only clients on this machine may see this page\n"),
+            (false, _) => ServerResponse::text(403, "only clients on this machine may see this page\n"),
             (true, false) => {
-                Response::text(403, "ask for an IP address or for localhost, not for another name\n")
+                ServerResponse::text(403, "ask for an IP address or for localhost, not for another name\n")
             }
         })
     }
 
-    pub(super) fn shared(self) -> Shared {
-        Shared(Arc::new(Served { routes: self, pages: AtomicUsize::new(0) }))
+    pub(super) fn shared(self) -> SharedRoutes {
+        SharedRoutes(Arc::new(ServedRoutes { routes: self, pages: AtomicUsize::new(0) }))
     }
 
-    fn page(&self, request: &Request) -> Option<&Handler> {
+    fn page(&self, request: &ServerRequest) -> Option<&Handler> {
         self.exact.get(request.path().trim_end_matches('/'))
     }
 
-    fn probe(&self, request: &Request) -> Option<Response> {
+    fn probe(&self, request: &ServerRequest) -> Option<ServerResponse> {
         let path = request.path().trim_end_matches('/');
         self.checks.iter().find_map(|(root, endpoint)| {
             let rest = path.strip_prefix(root)?;
@@ -145,7 +145,7 @@ impl Routes {
     }
 }
 
-struct Served {
+struct ServedRoutes {
     routes: Routes,
     /// The number of answers other than probes that are being sent.
     pages: AtomicUsize,
@@ -153,20 +153,20 @@ struct Served {
 
 /// Routes that several threads share.
 #[derive(Clone)]
-pub(super) struct Shared(Arc<Served>);
+pub(super) struct SharedRoutes(Arc<ServedRoutes>);
 
-impl Shared {
+impl SharedRoutes {
     /// Answers a request with `send`. An answer other than a probe's counts until it is sent.
-    pub(super) fn respond<T>(&self, request: &Request, send: impl FnOnce(&Response) -> T) -> T {
-        let Served { routes, pages } = &*self.0;
+    pub(super) fn respond<T>(&self, request: &ServerRequest, send: impl FnOnce(&ServerResponse) -> T) -> T {
+        let ServedRoutes { routes, pages } = &*self.0;
         let Some(handler) = routes.page(request) else {
             let probe = routes.probe(request);
-            return send(&probe.unwrap_or_else(|| Response::text(404, "404 page not found\n")));
+            return send(&probe.unwrap_or_else(|| ServerResponse::text(404, "404 page not found\n")));
         };
         let before = pages.fetch_add(1, Ordering::SeqCst);
         let _counted = Counted(pages);
         if before >= limits::SERVE_PAGES_MAX {
-            return send(&Response::text(503, "too many connections\n"));
+            return send(&ServerResponse::text(503, "too many connections\n"));
         }
         send(&handler(request))
     }

@@ -130,8 +130,8 @@ fn slow_readers_of_pages_leave_room_for_probes() {
     let page = "x".repeat(32 << 20);
     let routes = Routes::new()
         .checks(Checks::new())
-        .get("/page", move |_| Response::text(200, page.as_str()))
-        .get("/small", |_| Response::text(200, "small"));
+        .get("/page", move |_| ServerResponse::text(200, page.as_str()))
+        .get("/small", |_| ServerResponse::text(200, "small"));
     let server = start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
     let addr = server.addr();
     let clock = crate::base::clock::Clock::system();
@@ -178,7 +178,7 @@ fn an_answer_that_is_read_byte_by_byte_is_cut_off() {
 
 #[test]
 fn a_local_page_is_shown_to_clients_on_this_machine() {
-    let routes = || Routes::new().get_local("/page", |_| Response::text(200, "page"));
+    let routes = || Routes::new().get_local("/page", |_| ServerResponse::text(200, "page"));
     let server = start("", 0, routes(), &Stop::new()).unwrap();
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, server.addr().port()));
     assert_eq!(get(addr, "/page"), (200, "page".to_owned()));
@@ -197,7 +197,7 @@ fn a_local_page_is_shown_to_clients_on_this_machine() {
 
 #[test]
 fn what_is_elsewhere_has_a_link_and_a_header() {
-    let routes = Routes::new().get("", |_| Response::elsewhere("/page"));
+    let routes = Routes::new().get("", |_| ServerResponse::elsewhere("/page"));
     let server = start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
     let answer = send(server.addr(), "GET / HTTP/1.1\r\n\r\n");
     assert!(

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::addresses::{Outside, in_cluster, out_of_cluster};
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::flow::Failed;
@@ -33,7 +33,7 @@ pub(crate) fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<()
 /// An existing token stays.
 pub(crate) fn ensure_kubeconfigs(
     seed: &Seed,
-    view: &View,
+    view: &ShootView,
     outside: Option<&Outside>,
     ca: &[u8],
 ) -> Result<(), Error> {
@@ -42,7 +42,7 @@ pub(crate) fn ensure_kubeconfigs(
         let key = Key::new(view.technical_id.as_str(), name);
         write::ensure(seed, &SECRET, &key, |secret| {
             request(secret, name);
-            set_kubeconfig(secret, &view.technical_id, (&server, ca));
+            set_kubeconfig(secret, &view.technical_id, &server, ca);
         })?;
     }
     Ok(())
@@ -106,7 +106,7 @@ fn request(secret: &mut Value, account: &str) {
 }
 
 /// Sets the kubeconfig, with the token of the existing one.
-fn set_kubeconfig(secret: &mut Value, name: &str, (server, ca): (&str, &[u8])) {
+fn set_kubeconfig(secret: &mut Value, name: &str, server: &str, ca: &[u8]) {
     let live = kubeconfig_of(secret);
     let token = live.pointer(TOKEN).and_then(Value::as_str);
     let user = token.map_or_else(|| json!({}), |token| json!({"token": token}));
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_kubeconfig_keeps_its_token() {
         let mut secret = json!({});
-        set_kubeconfig(&mut secret, "shoot--p--s2", ("kube-apiserver.shoot--p--s2.svc", b"PEM"));
+        set_kubeconfig(&mut secret, "shoot--p--s2", "kube-apiserver.shoot--p--s2.svc", b"PEM");
         // Like in the golden Secret `gardener-internal`.
         let golden = |user: &str| {
             format!(
@@ -174,14 +174,14 @@ mod tests {
         let filled = golden("\n    token: abc");
         let mut secret = json!({"data": {"kubeconfig": base64::encode(filled.as_bytes())}});
         let before = secret.clone();
-        set_kubeconfig(&mut secret, "shoot--p--s2", ("kube-apiserver.shoot--p--s2.svc", b"PEM"));
+        set_kubeconfig(&mut secret, "shoot--p--s2", "kube-apiserver.shoot--p--s2.svc", b"PEM");
         assert_eq!(secret, before);
-        set_kubeconfig(&mut secret, "shoot--p--s2", ("192.0.2.7:30443", b"PEM"));
+        set_kubeconfig(&mut secret, "shoot--p--s2", "192.0.2.7:30443", b"PEM");
         let text = decoded(&secret);
         assert!(text.contains("token: abc") && text.contains("server: https://192.0.2.7:30443"), "{text}");
 
         let mut secret = json!({"data": {"kubeconfig": "no base64"}});
-        set_kubeconfig(&mut secret, "shoot--p--s2", ("kube-apiserver.shoot--p--s2.svc", b"PEM"));
+        set_kubeconfig(&mut secret, "shoot--p--s2", "kube-apiserver.shoot--p--s2.svc", b"PEM");
         assert_eq!(decoded(&secret), golden(" {}"));
     }
 }

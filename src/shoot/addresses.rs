@@ -8,15 +8,15 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::meta::text;
 pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, authority};
-use crate::pki::issue::Names;
+use crate::pki::issue::ServerNames;
 
 /// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records,
 /// it is the exposure's.
-pub(crate) fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
+pub(crate) fn out_of_cluster(view: &ShootView, outside: Option<&Outside>) -> String {
     let Some(outside) = outside else { return view.internal.server() };
     match &view.external {
         _ if view.internal.is_managed() => authority(&view.internal.server(), outside.port),
@@ -27,7 +27,7 @@ pub(crate) fn out_of_cluster(view: &View, outside: Option<&Outside>) -> String {
 
 /// The address that the API server advertises in its cluster, derived from its Service; none unless both domains have
 /// records. It is in an otherwise unused range, as in upstream, and proxies on nodes forward it to the server.
-pub(crate) fn advertise(view: &View, service: &str) -> Option<String> {
+pub(crate) fn advertise(view: &ShootView, service: &str) -> Option<String> {
     let [_, rest @ ..] = service.parse::<Ipv4Addr>().ok().filter(|_| view.uses_dns())?.octets();
     Some(Ipv4Addr::from([240, rest[0], rest[1], rest[2]]).to_string())
 }
@@ -47,13 +47,14 @@ pub fn writes_endpoints(services: &[String], advertised: Option<&str>, service: 
 }
 
 /// The API server for clients in the cluster: a name without port.
-pub fn in_cluster(view: &View) -> String {
+pub fn in_cluster(view: &ShootView) -> String {
     format!("kube-apiserver.{}.svc", view.technical_id)
 }
 
 /// Names and addresses for the certificate of the API server.
-pub(crate) fn server_names(view: &View, outside: Option<&Outside>) -> Names {
-    let mut names = Names { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
+pub(crate) fn server_names(view: &ShootView, outside: Option<&Outside>) -> ServerNames {
+    let mut names =
+        ServerNames { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
     if view.uses_dns() {
         names.dns.push("localhost".to_owned());
         names.addresses.extend([IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);
@@ -84,24 +85,24 @@ pub(crate) fn service_names(service: &str, namespace: &str) -> Vec<String> {
 
 /// The issuer of ServiceAccount tokens. It is a name even if it cannot be resolved, because it must not
 /// change with the address.
-pub(crate) fn issuer(view: &View) -> String {
+pub(crate) fn issuer(view: &ShootView) -> String {
     view.managed_issuer().unwrap_or_else(|| own_issuer(view))
 }
 
-fn own_issuer(view: &View) -> String {
+fn own_issuer(view: &ShootView) -> String {
     match text(&view.kubernetes["kubeAPIServer"]["serviceAccountConfig"]["issuer"]) {
         "" => usual_issuer(view),
         own => own.to_owned(),
     }
 }
 
-fn usual_issuer(view: &View) -> String {
+fn usual_issuer(view: &ShootView) -> String {
     format!("https://{}", view.internal.server())
 }
 
 /// `status.advertisedAddresses`. Without DNS records, it contains only `unmanaged` for the API server, once the
 /// exposure has an address.
-pub(crate) fn advertised(view: &View, outside: Option<&Outside>) -> Vec<Value> {
+pub(crate) fn advertised(view: &ShootView, outside: Option<&Outside>) -> Vec<Value> {
     let entry = |name: &str, url: String| json!({"name": name, "url": url});
     if view.is_without_dns() {
         let address = |outside: &Outside| entry("unmanaged", format!("https://{}", outside.authority()));
@@ -132,7 +133,7 @@ mod tests {
     #[test]
     fn names_in_the_certificate_are_those_of_a_go_gardenlet() {
         // From the golden certificates; the exposure's address is ours.
-        let joined = |names: Names| {
+        let joined = |names: ServerNames| {
             let addresses: Vec<String> = names.addresses.iter().map(ToString::to_string).collect();
             format!("{} {}", names.dns.join(","), addresses.join(","))
         };

@@ -22,11 +22,11 @@ use crate::flow::Failed;
 use crate::format::address::authority;
 use crate::format::base64;
 use crate::kube::{
-    self, Client, Connection, Credentials, Gate, Gates, ListParams, Options, Permits, Seed, Shoot, Warm,
-    kubeconfig,
+    self, AuthorizationSource, Client, Connection, ListParams, Options, Permits, RequestGate, RequestGates,
+    Seed, Shoot, WarmConnections, kubeconfig,
 };
 use crate::pki::AnyKey;
-use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
+use crate::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, subject};
 use crate::secrets::labels;
 use crate::{limits, pki};
 
@@ -153,44 +153,44 @@ enum Way {
 
 /// Facts about a server that its clients share.
 #[derive(Clone, Debug)]
-struct Door {
-    gate: Gate,
+struct ShootServer {
+    gate: RequestGate,
     way: Way,
 }
 
 /// The servers of all Shoots. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Doors {
-    gates: Gates,
-    warm: Warm,
+pub(crate) struct ShootServers {
+    gates: RequestGates,
+    warm: WarmConnections,
     /// For long texts of all servers.
     texts: Permits,
     /// The route to try first for a server without earlier requests.
     first: Way,
-    known: Arc<Mutex<SortedMap<String, Door>>>,
+    known: Arc<Mutex<SortedMap<String, ShootServer>>>,
 }
 
-impl Doors {
+impl ShootServers {
     /// Without any servers.
-    pub(crate) fn new(gates: Gates) -> Self {
-        let warm = Warm::up_to(limits::SHOOT_CONNECTIONS_MAX);
+    pub(crate) fn new(gates: RequestGates) -> Self {
+        let warm = WarmConnections::up_to(limits::SHOOT_CONNECTIONS_MAX);
         let texts = Permits::new(limits::SHOOT_LONG_TEXTS_MAX);
         Self { gates, warm, texts, first: Way::default(), known: Arc::default() }
     }
 
     /// For an agent that may be outside the seed's cluster: the exposed address of a Shoot is tried first.
-    pub(crate) fn from_outside(gates: Gates) -> Self {
+    pub(crate) fn from_outside(gates: RequestGates) -> Self {
         Self { first: Way::Exposure, ..Self::new(gates) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, SortedMap<String, Door>> {
+    fn lock(&self) -> MutexGuard<'_, SortedMap<String, ShootServer>> {
         // Only single calls change the map: a panic cannot leave it half changed.
         self.known.lock().ignore_poison()
     }
 
-    fn door(&self, namespace: &str) -> Door {
+    fn door(&self, namespace: &str) -> ShootServer {
         let mut known = self.lock();
-        let door = || Door { gate: self.gates.narrow_gate(), way: self.first };
+        let door = || ShootServer { gate: self.gates.narrow_gate(), way: self.first };
         known.entry(namespace.to_owned()).or_insert_with(door).clone()
     }
 
@@ -203,22 +203,22 @@ impl Doors {
 
 /// Creates clients, and keeps one for each namespace. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Connector {
+pub(crate) struct ShootConnector {
     seed: Seed,
     options: Options,
-    doors: Doors,
+    doors: ShootServers,
     clients: Arc<Mutex<SortedMap<String, Shoot>>>,
 }
 
-impl fmt::Debug for Connector {
+impl fmt::Debug for ShootConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connector").field("doors", &self.doors).finish_non_exhaustive()
+        f.debug_struct("ShootConnector").field("doors", &self.doors).finish_non_exhaustive()
     }
 }
 
 /// A client to which the server has answered.
 #[derive(Clone, Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedClient {
     pub(crate) client: Shoot,
     /// When its certificate must be replaced.
     pub(crate) renew_at: Timestamp,
@@ -226,9 +226,9 @@ pub(crate) struct Opened {
     pub(crate) expires_at: Timestamp,
 }
 
-impl Connector {
+impl ShootConnector {
     /// `options` apply to each client: they contain the lease that is checked before a write.
-    pub(crate) fn new(seed: Seed, options: Options, doors: &Doors) -> Self {
+    pub(crate) fn new(seed: Seed, options: Options, doors: &ShootServers) -> Self {
         let options = Options {
             qps: 0.0,
             peer: "shoot",
@@ -245,7 +245,7 @@ impl Connector {
 
     /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the
     /// Shoot. Later calls renew the same client. Errors: [`Error`]; the server must have answered.
-    pub(crate) fn open(&self, namespace: &str) -> Result<Opened, Error> {
+    pub(crate) fn open(&self, namespace: &str) -> Result<OpenedClient, Error> {
         let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
         let now = self.options.clock.now();
         let mut last =
@@ -258,7 +258,7 @@ impl Connector {
                 Err(error) if is_unauthorized(&error) => last = error,
                 other => {
                     let (renew_at, expires_at) = (now.plus(RENEW_AFTER), now.plus(VALIDITY));
-                    return other.map(|client| Opened { client, renew_at, expires_at });
+                    return other.map(|client| OpenedClient { client, renew_at, expires_at });
                 }
             }
         }
@@ -296,7 +296,7 @@ impl Connector {
         let parsed =
             kubeconfig::parse(&config, std::path::Path::new("/")).and_then(|config| config.select(""));
         match parsed.map_err(|error| damaged(chain(&error)))?.identity.credentials {
-            Credentials::Token(token) => {
+            AuthorizationSource::Token(token) => {
                 let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
                 self.reach(namespace, &trusted.with_token(token.expose().clone()))
             }
@@ -352,7 +352,12 @@ impl Connector {
     }
 
     /// The client of the namespace over this connection.
-    fn client(&self, namespace: &str, door: &Door, connection: Connection) -> Result<Shoot, kube::Error> {
+    fn client(
+        &self,
+        namespace: &str,
+        door: &ShootServer,
+        connection: Connection,
+    ) -> Result<Shoot, kube::Error> {
         let mut clients = self.lock();
         if let Some(client) = clients.get(namespace) {
             if *client.connection() != connection {
@@ -446,15 +451,15 @@ fn first_certificate(authority: &Secret, at: &str, now: Timestamp) -> Result<(St
     let signing = AnyKey::from_pem(&key).map_err(|why| damaged(&why))?;
     let failed = |source| Error::Sign { secret: at.to_owned(), source };
     let own = AnyKey::new_p256().map_err(|why| failed(pki::Error::Sign(why)))?;
-    let template = Template {
+    let template = CertificateTemplate {
         subject: subject(FIRST_NAME, &[MASTERS.to_owned()]),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: now.minus(CLOCKS_DIFFER).unix(),
         not_after_unix_s: now.plus(VALIDITY).unix(),
-        usage: Some(Usage::Client),
+        usage: Some(KeyUsage::Client),
         authority: Authority::No,
     };
-    let issuer = Issuer::of_pem(&certificate, &signing).map_err(failed)?;
+    let issuer = CertificateIssuer::of_pem(&certificate, &signing).map_err(failed)?;
     let chain = template.sign(&own, &issuer).map_err(failed)?;
     Ok((chain, own.to_pem()))
 }
@@ -500,15 +505,15 @@ mod tests {
     fn the_first_certificate_has_the_masters_group_and_is_short() {
         let key = AnyKey::new_p256().unwrap();
         let now = Timestamp::from_unix(1_800_000_000);
-        let template = Template {
+        let template = CertificateTemplate {
             subject: subject("ca-client", &[]),
-            names: Names::default(),
+            names: ServerNames::default(),
             not_before_unix_s: now.unix() - 10,
             not_after_unix_s: now.unix() + 100_000,
             usage: None,
             authority: Authority::CertificatesAndRevocations,
         };
-        let ca = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+        let ca = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
         let data = [("ca.crt", ca.as_bytes()), ("ca.key", key.to_pem().as_bytes())]
             .map(|(key, value)| (key.to_owned(), base64::encode(value)));
         let secret = Secret { data: data.into(), ..Secret::default() };

@@ -4,12 +4,12 @@
 use serde_json::{Value, json};
 
 use super::rotation::CA_CLIENT;
-use super::secrets::Made;
-use super::view::View;
+use super::secrets::ShootSecrets;
+use super::view::ShootView;
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::gardener::{INTERNAL_SECRET, SHOOT};
 use crate::api::meta::{Key, Resource};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::base64;
 use crate::kube::Garden;
 use crate::runtime::write;
@@ -26,7 +26,7 @@ struct Copy {
 }
 
 /// Writes the CA of the API server and the CA of clients, if they differ.
-pub(crate) fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, Failed> {
+pub(crate) fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> Result<TaskStep, Failed> {
     let client = made.data(CA_CLIENT).ok_or_else(|| Failed::new("there is no client CA yet"))?;
     let client: serde_json::Map<String, Value> =
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
@@ -34,10 +34,10 @@ pub(crate) fn ensure(garden: &Garden, view: &View, made: &Made) -> Result<Step, 
         let key = Key::new(view.namespace.as_str(), format!("{}.{}", view.name, copy.name));
         write::ensure(garden, &copy.resource, &key, |object| set(object, view, &copy))?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn copies(view: &View, ca: &[u8], client: Value) -> [Copy; 3] {
+fn copies(view: &ShootView, ca: &[u8], client: Value) -> [Copy; 3] {
     [
         Copy {
             resource: CONFIG_MAP,
@@ -62,7 +62,7 @@ fn copies(view: &View, ca: &[u8], client: Value) -> [Copy; 3] {
     ]
 }
 
-fn set(object: &mut Value, view: &View, copy: &Copy) {
+fn set(object: &mut Value, view: &ShootView, copy: &Copy) {
     let metadata = &mut object["metadata"];
     for (key, value) in copy.labels.as_object().into_iter().flatten() {
         metadata["labels"][key] = value.clone();

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::discovery::{Groups, Resources, ask_present};
-use super::view::View;
+use super::view::ShootView;
 use crate::api::meta::or_default;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::{Client, Error};
@@ -19,7 +19,7 @@ pub(crate) fn rules_of_readers(shoot: &Client, encrypted: &[String]) -> Result<V
 }
 
 /// The entries of `shoot-info`.
-pub(crate) fn info(view: &View, extensions: &[String]) -> Value {
+pub(crate) fn info(view: &ShootView, extensions: &[String]) -> Value {
     let mut info = json!({
         "extensions": extensions.join(","),
         "kubernetesVersion": view.kubernetes_version,
@@ -42,7 +42,7 @@ pub(crate) fn info(view: &View, extensions: &[String]) -> Value {
 }
 
 /// The names of readable resources, by API group.
-type Served = SortedMap<String, SortedSet<String>>;
+type ServedKinds = SortedMap<String, SortedSet<String>>;
 
 #[derive(Deserialize)]
 struct Group {
@@ -58,7 +58,7 @@ struct GroupVersion {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ApiResource {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
     verbs: Vec<Verb>,
@@ -76,12 +76,12 @@ enum Verb {
 /// The resources that a server serves. A group with a missing or invalid answer is skipped, as in
 /// upstream: it may belong to a server of the Shoot's owner. For the same reason there are limits; readers
 /// get no permissions beyond them.
-fn served(client: &Client) -> Result<Served, Error> {
+fn served(client: &Client) -> Result<ServedKinds, Error> {
     // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();
     let begun = client.clock().mono();
     let groups: Groups<Group> = ask_present(&client, "/apis")?;
-    let mut all = Served::new();
+    let mut all = ServedKinds::new();
     add(&mut all, "", ask_present(&client, "/api/v1")?);
     let versions = groups
         .groups
@@ -102,9 +102,9 @@ fn served(client: &Client) -> Result<Served, Error> {
 }
 
 /// Adds the readable resources.
-fn add(all: &mut Served, group: &str, list: Resources<Listed>) {
+fn add(all: &mut ServedKinds, group: &str, list: Resources<ApiResource>) {
     let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(SortedSet::len).sum());
-    for Listed { name, verbs } in list.resources {
+    for ApiResource { name, verbs } in list.resources {
         let is_resource = !name.contains('/') && name.len() <= limits::SHOOT_RESOURCE_NAME_BYTES_MAX;
         let is_readable = verbs.contains(&Verb::Get) || verbs.contains(&Verb::List);
         if left > 0 && is_resource && is_readable && all.entry(group.to_owned()).or_default().insert(name) {
@@ -114,7 +114,7 @@ fn add(all: &mut Served, group: &str, list: Resources<Listed>) {
 }
 
 /// Readers may read all readable resources, except encrypted ones.
-fn rules(served: &Served, encrypted: &[String]) -> Vec<Value> {
+fn rules(served: &ServedKinds, encrypted: &[String]) -> Vec<Value> {
     let mut rules = Vec::new();
     for (group, resources) in served {
         let is_encrypted = |name: &str| {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use crate::format::yaml;
     use crate::kube::{Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     #[test]
     fn the_info_is_that_of_a_go_gardenlet() {
@@ -153,7 +153,7 @@ mod tests {
         assert_eq!((&s1["domain"], &s1["extensions"]), (&json!("s1.p.shoots.lab.local"), &json!("a,b")));
     }
 
-    fn list(resources: &Value) -> Resources<Listed> {
+    fn list(resources: &Value) -> Resources<ApiResource> {
         serde_json::from_value(json!({"resources": resources})).unwrap()
     }
 
@@ -170,7 +170,7 @@ mod tests {
             ("authentication.k8s.io", vec![resource("tokenreviews", &["create"])]),
             ("b.io", vec![resource("hidden", &["get"])]),
         ];
-        let mut served = Served::new();
+        let mut served = ServedKinds::new();
         for (group, resources) in groups {
             add(&mut served, group, list(&json!(resources)));
         }
@@ -189,7 +189,7 @@ mod tests {
     fn served_resources_have_limits() {
         let named = |name: String| json!({"name": name, "verbs": ["list"]});
         let many: Vec<Value> = (0..=limits::SHOOT_RESOURCES_MAX).map(|i| named(format!("r{i}"))).collect();
-        let mut served = Served::new();
+        let mut served = ServedKinds::new();
         add(&mut served, "long.io", list(&json!([named("x".repeat(64)), named("x".repeat(63))])));
         add(&mut served, "many.io", list(&json!(many)));
         add(&mut served, "late.io", list(&json!([named("y".to_owned())])));
@@ -213,7 +213,7 @@ mod tests {
         };
         let without = |broken: &'static str| {
             let answer = answer.clone();
-            let server = Server::plain(move |seen| match seen.path.as_str() {
+            let server = TestServer::plain(move |seen| match seen.path.as_str() {
                 path if path == broken => Act::json(503, "{}"),
                 path => answer(path),
             });

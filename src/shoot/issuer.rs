@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::flow::Failed;
@@ -19,7 +19,7 @@ const DOCUMENTS: [(&str, &str); 2] =
 
 /// Checks that the garden has a host for the keys, if a Shoot wants it to publish them. Errors:
 /// the garden has none.
-pub(crate) fn check(view: &View) -> Result<(), Failed> {
+pub(crate) fn check(view: &ShootView) -> Result<(), Failed> {
     if view.wants_managed_issuer && view.issuer_host.is_empty() {
         return Err(Failed::new(
             "the Shoot's annotation asks for an issuer that the garden manages, but the garden has no host for it: its \
@@ -31,7 +31,7 @@ pub(crate) fn check(view: &View) -> Result<(), Failed> {
 
 /// Copies the documents about its keys from the Shoot's API server. Errors: a request to the Shoot
 /// or the garden fails.
-pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<(), Failed> {
+pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &ShootView) -> Result<(), Failed> {
     let mut data = json!({});
     for (entry, path) in DOCUMENTS {
         let answer = shoot.raw(Method::Get, path, None, "")?;
@@ -48,16 +48,16 @@ pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &View) -> Result<()
 }
 
 /// Deletes the copy. Errors: a request to the garden fails. A missing copy is no error.
-pub(crate) fn withdraw(garden: &Garden, view: &View) -> Result<(), Failed> {
+pub(crate) fn withdraw(garden: &Garden, view: &ShootView) -> Result<(), Failed> {
     write::delete(garden, &SECRET, &copy(view))?;
     Ok(())
 }
 
-fn copy(view: &View) -> Key {
+fn copy(view: &ShootView) -> Key {
     Key::new(NAMESPACE, format!("{}--{}", view.project, view.uid))
 }
 
-fn set(secret: &mut Value, view: &View, data: &Value) {
+fn set(secret: &mut Value, view: &ShootView, data: &Value) {
     secret["metadata"]["labels"] = json!({
         "discovery.gardener.cloud/public": "serviceaccount",
         "project.gardener.cloud/name": view.project,

@@ -1,4 +1,4 @@
-//! Shared parts of operations on a Shoot: facts about it ([`View`]), the addresses of its API server, its Secrets and
+//! Shared parts of operations on a Shoot: facts about it ([`ShootView`]), the addresses of its API server, its Secrets and
 //! their copies in the garden, its published keys; clients of its cluster, whether the agent serves it, and the
 //! deletion of its content ([`cleaner`]).
 //!
@@ -23,8 +23,8 @@ pub(crate) mod wildcard;
 pub(crate) mod window;
 
 pub(crate) use addresses::Outside;
-pub(crate) use served::{Served, Standing};
-pub(crate) use view::{Phase, Sources, View};
+pub(crate) use served::{ServedShoots, ServingState};
+pub(crate) use view::{RotationPhase, ShootView, ShootViewSources};
 
 use serde_json::Value;
 

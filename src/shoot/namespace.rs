@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::NAMESPACE;
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{Key, text};
 use crate::base::random;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::Seed;
 use crate::runtime::write;
 
@@ -25,18 +25,18 @@ const TERMINATING_AGAIN: Duration = Duration::from_secs(5);
 /// Creates the namespace, or sets our labels and annotations.
 pub(crate) fn ensure(
     seed: &Seed,
-    view: &View,
+    view: &ShootView,
     registrations: &[Arc<ControllerRegistration>],
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     let key = Key::cluster(view.technical_id.as_str());
     let types = extension_types(&view.extensions, registrations);
     let chance = random::unit();
     let namespace = write::ensure(seed, &NAMESPACE, &key, |object| set(object, view, &types, chance))?;
     if namespace["metadata"]["deletionTimestamp"].is_string() {
         let why = format!("namespace {} of the seed is being deleted", view.technical_id);
-        return Ok(Step::again(TERMINATING_AGAIN, why));
+        return Ok(TaskStep::again(TERMINATING_AGAIN, why));
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Types of Extensions for the namespace's labels: listed ones, and those that are enabled for all Shoots. As in
@@ -61,7 +61,7 @@ fn extension_types(listed: &Value, registrations: &[Arc<ControllerRegistration>]
 }
 
 /// `chance` picks the zone, in `0.0..1.0`.
-fn set(object: &mut Value, view: &View, extensions: &[String], chance: f64) {
+fn set(object: &mut Value, view: &ShootView, extensions: &[String], chance: f64) {
     let metadata = &mut object["metadata"];
     let backup = view.backup["provider"].as_str().unwrap_or(&view.seed_provider);
     if let Some(labels) = metadata["labels"].as_object_mut() {
@@ -95,7 +95,7 @@ fn set(object: &mut Value, view: &View, extensions: &[String], chance: f64) {
 }
 
 /// Zones in use stay, because volumes may be in them.
-fn zones(mut present: Vec<String>, view: &View, chance: f64) -> Vec<String> {
+fn zones(mut present: Vec<String>, view: &ShootView, chance: f64) -> Vec<String> {
     let wanted = if view.failure_tolerance == "zone" { ZONES_OF_MANY } else { 1 };
     let mut free: Vec<String> = view.zones.iter().filter(|zone| !present.contains(zone)).cloned().collect();
     while present.len() < wanted && !free.is_empty() {
@@ -174,7 +174,7 @@ mod tests {
     fn zones_are_chosen_once_and_kept() {
         let mut shoot = golden("s2");
         shoot.zones = ["a", "b", "c", "d"].map(str::to_owned).into();
-        let of = |present: &[&str], shoot: &View, chance| {
+        let of = |present: &[&str], shoot: &ShootView, chance| {
             zones(present.iter().map(|zone| (*zone).to_owned()).collect(), shoot, chance).join(",")
         };
         assert_eq!((of(&[], &shoot, 0.0), of(&[], &shoot, 0.99)), ("a".into(), "d".into()));

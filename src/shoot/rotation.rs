@@ -3,10 +3,10 @@
 
 use serde_json::Value;
 
-use super::view::{Phase, Rotated, View};
+use super::view::{Rotated, RotationPhase, ShootView};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
-use crate::secrets::{Options, Rotation};
+use crate::secrets::{Options, SecretsRotation};
 
 /// All CAs of a Shoot, in the order of their creation.
 pub(crate) const AUTHORITIES: [&str; 6] =
@@ -22,16 +22,16 @@ pub(crate) const SERVICE_ACCOUNT_KEY: &str = "service-account-key";
 pub const ENCRYPTION_KEY: &str = "kube-apiserver-etcd-encryption-key";
 
 /// For [`crate::secrets::Secrets::load`].
-pub fn rotation(view: &View) -> Rotation {
+pub fn rotation(view: &ShootView) -> SecretsRotation {
     let of = &view.rotations;
     let with_authorities = AUTHORITIES.into_iter().chain([STATIC_TOKEN]).map(|name| (name, of.authorities));
     let keys = [(SERVICE_ACCOUNT_KEY, of.service_account_key), (ENCRYPTION_KEY, of.encryption_key)];
     let begun = |(name, rotated): (&str, Rotated)| Some((name.to_owned(), rotated.initiated?));
-    Rotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
+    SecretsRotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
 }
 
 /// The options of a CA.
-pub(crate) fn of_authority(view: &View, name: &str) -> Options {
+pub(crate) fn of_authority(view: &ShootView, name: &str) -> Options {
     let rotated = view.rotations.authorities;
     Options { plain_name: name != CA_CLIENT && !rotated.is_known, ..of_key(rotated) }
 }
@@ -41,7 +41,7 @@ pub(crate) fn of_key(rotated: Rotated) -> Options {
     Options {
         persist: true,
         keep_old: true,
-        ignore_old: rotated.phase == Phase::Completing,
+        ignore_old: rotated.phase == RotationPhase::Completing,
         ..Options::default()
     }
 }
@@ -78,9 +78,11 @@ mod tests {
         let mut view = golden("s2");
         assert!(of_authority(&view, "ca").plain_name);
         assert!(!of_authority(&view, CA_CLIENT).plain_name);
-        for (phase, ignores) in
-            [(Phase::Preparing, false), (Phase::Prepared, false), (Phase::Completing, true)]
-        {
+        for (phase, ignores) in [
+            (RotationPhase::Preparing, false),
+            (RotationPhase::Prepared, false),
+            (RotationPhase::Completing, true),
+        ] {
             view.rotations.authorities = Rotated { phase, initiated: None, is_known: true };
             let options = of_authority(&view, "ca");
             assert!(!options.plain_name && options.keep_old && options.persist);

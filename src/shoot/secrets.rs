@@ -6,11 +6,13 @@ use std::sync::Arc;
 use super::rotation::{
     AUTHORITIES, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, STATIC_TOKEN, of_authority, of_key,
 };
-use super::view::View;
+use super::view::ShootView;
 use crate::base::sorted::SortedMap;
 use crate::flow::Failed;
-use crate::pki::issue::{Names, Usage};
-use crate::secrets::{Config, Data, Error, Options, Secrets, Set, Stored, TokenUser};
+use crate::pki::issue::{KeyUsage, ServerNames};
+use crate::secrets::{
+    Error, Options, SecretConfig, SecretEntries, SecretSet, Secrets, StoredSecret, TokenUser,
+};
 
 /// The kubeconfig that pods of the control plane share. Each pod has its own token.
 pub(crate) const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
@@ -25,9 +27,9 @@ const SERVER_HOST: &str = "kube-apiserver";
 
 /// The present Secrets of a control plane.
 #[derive(Clone, Debug)]
-pub struct Made(SortedMap<String, Set>);
+pub struct ShootSecrets(SortedMap<String, SecretSet>);
 
-impl Made {
+impl ShootSecrets {
     /// The name of a configuration's current Secret. Empty until it was requested: the API server's certificate is
     /// requested once the exposure has an address.
     pub(crate) fn current(&self, config: &str) -> &str {
@@ -40,12 +42,12 @@ impl Made {
     }
 
     /// The content of a configuration's current Secret.
-    pub fn data(&self, config: &str) -> Option<&Data> {
+    pub fn data(&self, config: &str) -> Option<&SecretEntries> {
         self.0.get(config).map(|set| &set.current.data)
     }
 
     /// The content of the previous one, while it is valid.
-    pub(crate) fn old_data(&self, config: &str) -> Option<&Data> {
+    pub(crate) fn old_data(&self, config: &str) -> Option<&SecretEntries> {
         self.0.get(config)?.old.as_ref().map(|old| &old.data)
     }
 
@@ -73,9 +75,9 @@ impl Made {
 
 /// The result of [`ensure`].
 #[derive(Debug)]
-pub enum Ensured {
+pub enum EnsuredSecrets {
     /// All are there.
-    All(Made),
+    All(ShootSecrets),
     /// An RSA key is being made: ask again after [`crate::secrets::KEY_AGAIN`].
     Making(Failed),
 }
@@ -84,11 +86,11 @@ pub enum Ensured {
 pub(crate) const MAKING: &str = "making RSA keys, ";
 
 /// Which of the keys is being made, if it is that of the last of these configurations.
-fn making(begun: &[(Config, Options)], all: usize) -> Failed {
+fn making(begun: &[(SecretConfig, Options)], all: usize) -> Failed {
     Failed::progress(format!("{MAKING}{} of {all}", count_of_keys(begun)))
 }
 
-fn count_of_keys(configs: &[(Config, Options)]) -> usize {
+fn count_of_keys(configs: &[(SecretConfig, Options)]) -> usize {
     configs.iter().filter(|(config, _)| config.rsa_bits().is_some()).count()
 }
 
@@ -96,14 +98,18 @@ fn count_of_keys(configs: &[(Config, Options)]) -> usize {
 ///
 /// # Errors
 /// The secrets manager fails.
-pub fn ensure(secrets: &mut Secrets, view: &View, certificates: &[Certificate]) -> Result<Ensured, Failed> {
+pub fn ensure(
+    secrets: &mut Secrets,
+    view: &ShootView,
+    certificates: &[Certificate],
+) -> Result<EnsuredSecrets, Failed> {
     let first: Vec<_> = authorities(view).into_iter().chain(keys(view)).collect();
     for (index, (config, options)) in first.iter().enumerate() {
         if secrets.ensure(config, options)?.is_none() {
-            return Ok(Ensured::Making(making(&first[..=index], count_of_keys(&first))));
+            return Ok(EnsuredSecrets::Making(making(&first[..=index], count_of_keys(&first))));
         }
     }
-    let bundle: Option<Arc<Stored>> = secrets.get("ca").and_then(|set| set.bundle.clone());
+    let bundle: Option<Arc<StoredSecret>> = secrets.get("ca").and_then(|set| set.bundle.clone());
     let bundle = bundle.as_ref().map_or(&[][..], |bundle| bundle.get("bundle.crt"));
     let (kubeconfig, options) = generic_kubeconfig(view, bundle);
     secrets.ensure(&kubeconfig, &options)?;
@@ -114,7 +120,7 @@ pub fn ensure(secrets: &mut Secrets, view: &View, certificates: &[Certificate]) 
         names.push(config.name().to_owned());
     }
     let sets = names.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
-    Ok(Ensured::All(Made(sets.collect())))
+    Ok(EnsuredSecrets::All(ShootSecrets(sets.collect())))
 }
 
 /// Deletes unused Secrets. A flow calls it after it has succeeded. Errors: the first one of the seed.
@@ -124,7 +130,7 @@ pub(crate) fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }
 }
 
-fn authorities(view: &View) -> Vec<(Config, Options)> {
+fn authorities(view: &ShootView) -> Vec<(SecretConfig, Options)> {
     let authority = |name: &str| {
         let common_name = match name {
             "ca" => "kubernetes",
@@ -132,13 +138,13 @@ fn authorities(view: &View) -> Vec<(Config, Options)> {
             other => other.trim_start_matches("ca-"),
         };
         let config =
-            Config::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
+            SecretConfig::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
         (config, of_authority(view, name))
     };
     AUTHORITIES.map(authority).into()
 }
 
-fn keys(view: &View) -> Vec<(Config, Options)> {
+fn keys(view: &ShootView) -> Vec<(SecretConfig, Options)> {
     let own = |name: &str| name.to_owned();
     let user = TokenUser { username: own(HEALTH_CHECK), user_id: own(HEALTH_CHECK), groups: Vec::new() };
     // Upstream omits the provider that was once the only one.
@@ -146,22 +152,22 @@ fn keys(view: &View) -> Vec<(Config, Options)> {
     let provider = provider.unwrap_or_default().to_owned();
     vec![
         (
-            Config::EncryptionKey { name: own(ENCRYPTION_KEY), provider, length: 32 },
+            SecretConfig::EncryptionKey { name: own(ENCRYPTION_KEY), provider, length: 32 },
             of_key(view.rotations.encryption_key),
         ),
         (
-            Config::RsaKey { name: own(SERVICE_ACCOUNT_KEY), bits: 4_096, for_ssh: false },
+            SecretConfig::RsaKey { name: own(SERVICE_ACCOUNT_KEY), bits: 4_096, for_ssh: false },
             of_key(view.rotations.service_account_key),
         ),
         (
-            Config::StaticToken { name: own(STATIC_TOKEN), tokens: [(own(HEALTH_CHECK), user)].into() },
+            SecretConfig::StaticToken { name: own(STATIC_TOKEN), tokens: [(own(HEALTH_CHECK), user)].into() },
             Options { persist: true, ..Options::default() },
         ),
     ]
 }
 
-fn generic_kubeconfig(view: &View, ca: &[u8]) -> (Config, Options) {
-    let config = Config::Kubeconfig {
+fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (SecretConfig, Options) {
+    let config = SecretConfig::Kubeconfig {
         name: GENERIC_KUBECONFIG.to_owned(),
         context: view.technical_id.clone(),
         server: SERVER_HOST.to_owned(),
@@ -181,7 +187,7 @@ fn signed_by(ca: &str) -> Options {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certificate {
     /// Its configuration.
-    pub(crate) config: Config,
+    pub(crate) config: SecretConfig,
     /// The CA that signs it.
     pub(crate) authority: &'static str,
 }
@@ -192,10 +198,10 @@ impl Certificate {
         authority: &'static str,
         name: &str,
         common_name: &str,
-        usage: Usage,
-        names: Names,
+        usage: KeyUsage,
+        names: ServerNames,
     ) -> Self {
-        let config = Config::Leaf {
+        let config = SecretConfig::Leaf {
             name: name.to_owned(),
             common_name: common_name.to_owned(),
             organizations: Vec::new(),
@@ -211,7 +217,7 @@ impl Certificate {
     /// The CA follows the certificate in `tls.crt`.
     #[must_use]
     pub(crate) fn with_chain(mut self) -> Self {
-        if let Config::Leaf { with_chain, .. } = &mut self.config {
+        if let SecretConfig::Leaf { with_chain, .. } = &mut self.config {
             *with_chain = true;
         }
         self
@@ -226,7 +232,7 @@ mod tests {
     use super::super::view::tests::golden;
     use super::*;
     use crate::base::clock::Timestamp;
-    use crate::secrets::{Manager, Step};
+    use crate::secrets::{SecretStep, SecretsManager};
 
     const NOW: Timestamp = Timestamp::from_unix(1_795_352_540);
 
@@ -239,10 +245,12 @@ mod tests {
     fn all_secrets_of_a_go_gardenlet_are_created_with_its_names() {
         for (shoot, part) in [("s1", "created"), ("s1-prepared", "rotated")] {
             let view = golden(shoot);
-            let mut manager = Manager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
+            let mut manager = SecretsManager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
             let golden = secrets(part);
             for (config, options) in authorities(&view).into_iter().chain(keys(&view)) {
-                let Ok(Step::Make(plan)) = manager.ask(&config, &options, NOW) else { panic!("{config:?}") };
+                let Ok(SecretStep::Make(plan)) = manager.ask(&config, &options, NOW) else {
+                    panic!("{config:?}")
+                };
                 let Some(same) = golden.iter().find(|secret| secret["labels"]["name"] == config.name())
                 else {
                     assert_eq!(part, "rotated", "{config:?}");
@@ -277,7 +285,7 @@ mod tests {
     fn the_kubeconfig_names_the_server_as_pods_see_it() {
         let (config, options) = generic_kubeconfig(&golden("s2"), b"AB");
         assert!(options.keep_old && !options.persist);
-        let Config::Kubeconfig { server, context, .. } = config else { panic!() };
+        let SecretConfig::Kubeconfig { server, context, .. } = config else { panic!() };
         assert_eq!((server.as_str(), context.as_str()), ("kube-apiserver", "shoot--p--s2"));
     }
 
@@ -285,14 +293,14 @@ mod tests {
     fn created_secrets_are_found_by_volume() {
         let stored = |name: &str, entries: &[(&str, &str)]| {
             let data = entries.iter().map(|(k, v)| ((*k).to_owned(), v.as_bytes().to_vec())).collect();
-            Arc::new(Stored { name: name.to_owned(), data, ..Stored::default() })
+            Arc::new(StoredSecret { name: name.to_owned(), data, ..StoredSecret::default() })
         };
-        let set = |name: &str, entries: &[(&str, &str)]| Set {
+        let set = |name: &str, entries: &[(&str, &str)]| SecretSet {
             current: stored(name, entries),
             old: Some(stored("old", &[("secret", "o")])),
             bundle: Some(stored(&format!("{name}-bundle"), &[("bundle.crt", "PEM")])),
         };
-        let made = Made(
+        let made = ShootSecrets(
             [
                 ("ca", set("ca", &[])),
                 (CA_CLIENT, set("ca-client-1", &[])),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::client::Opened;
+use super::client::OpenedClient;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::base::lock::IgnorePoison;
@@ -23,7 +23,7 @@ const HEARD: Duration = Duration::from_secs(60);
 
 /// Whether the cluster of a Shoot is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ServingState {
     /// Its ManagedResources are applied and its tokens are renewed.
     Served,
     /// Its API server has no replicas, or is about to lose them: no requests are sent.
@@ -34,7 +34,7 @@ pub(crate) enum Standing {
     Waiting(String),
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for ServingState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Served => f.write_str("served"),
@@ -52,16 +52,16 @@ impl fmt::Display for Standing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// Whether it is served.
-    pub(crate) standing: Standing,
+    pub(crate) standing: ServingState,
     pub(crate) since: Timestamp,
     /// When its API server last answered a check.
     pub(crate) answered: Option<Timestamp>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct ServedShootsState {
     states: SortedMap<String, State>,
-    clients: SortedMap<String, Opened>,
+    clients: SortedMap<String, OpenedClient>,
     /// Secrets whose tokens wait for their cluster, by namespace.
     waiting: SortedMap<String, SortedSet<Key>>,
     /// Namespaces whose API servers are about to stop, and until when this is valid.
@@ -75,16 +75,16 @@ struct Inner {
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Served(Arc<Mutex<Inner>>, Listeners<Value>);
+pub(crate) struct ServedShoots(Arc<Mutex<ServedShootsState>>, Listeners<Value>);
 
-impl fmt::Debug for Served {
+impl fmt::Debug for ServedShoots {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Served").field(&self.lock().states).finish()
+        f.debug_tuple("ServedShoots").field(&self.lock().states).finish()
     }
 }
 
-impl Served {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+impl ServedShoots {
+    fn lock(&self) -> MutexGuard<'_, ServedShootsState> {
         // Single calls change the maps; the next check repairs a client without its state, or the reverse.
         self.0.lock().ignore_poison()
     }
@@ -127,7 +127,7 @@ impl Served {
     /// or if there is no applier here.
     pub(crate) fn let_go(&self, namespace: &str, now: Timestamp) -> bool {
         self.lock().let_go.insert(namespace.to_owned(), now.plus(LET_GO));
-        let has_let_go = self.state(namespace).is_none_or(|state| state.standing == Standing::Asleep);
+        let has_let_go = self.state(namespace).is_none_or(|state| state.standing == ServingState::Asleep);
         if !has_let_go {
             self.wake(namespace);
         }
@@ -188,15 +188,16 @@ impl Served {
     pub(crate) fn tell(
         &self,
         namespace: &str,
-        standing: Standing,
-        client: Option<&Opened>,
+        standing: ServingState,
+        client: Option<&OpenedClient>,
         now: Timestamp,
     ) -> bool {
         let mut inner = self.lock();
         let before = inner.states.get(namespace);
         let is_new = before.is_none_or(|state| state.standing != standing);
         let since = before.filter(|_| !is_new).map_or(now, |state| state.since);
-        let answered = if standing == Standing::Served { Some(now) } else { before.and_then(|s| s.answered) };
+        let answered =
+            if standing == ServingState::Served { Some(now) } else { before.and_then(|s| s.answered) };
         inner.states.insert(namespace.to_owned(), State { standing, since, answered });
         let Some(client) = client else {
             inner.clients.remove(namespace);
@@ -232,21 +233,22 @@ mod tests {
     use super::*;
     use crate::kube::{Client, Connection, Options};
 
-    fn opened(expires_at: Timestamp) -> Opened {
+    fn opened(expires_at: Timestamp) -> OpenedClient {
         let client = Shoot(Client::new(Connection::new("https://127.0.0.1:1"), Options::default()).unwrap());
-        Opened { client, renew_at: expires_at.minus(Duration::from_secs(100)), expires_at }
+        OpenedClient { client, renew_at: expires_at.minus(Duration::from_secs(100)), expires_at }
     }
 
     /// After a start, Secrets may be seen before their namespaces.
     #[test]
     fn a_secret_waits_for_an_unchecked_namespace() {
-        let served = Served::default();
-        let waiting = |served: &Served| served.lock().waiting.get("shoot--a--b").map_or(0, SortedSet::len);
+        let served = ServedShoots::default();
+        let waiting =
+            |served: &ServedShoots| served.lock().waiting.get("shoot--a--b").map_or(0, SortedSet::len);
         let at = Timestamp::from_unix;
         assert!(served.client_for(&Key::new("shoot--a--b", "gardener"), at(10)).is_none());
         served.renew("shoot--a--b");
         assert_eq!(waiting(&served), 1);
-        served.tell("shoot--a--b", Standing::Served, Some(&opened(at(500))), at(11));
+        served.tell("shoot--a--b", ServingState::Served, Some(&opened(at(500))), at(11));
         assert_eq!(waiting(&served), 0);
         assert!(served.client_for(&Key::new("shoot--a--b", "gardener"), at(600)).is_none());
         served.forget("shoot--a--b");
@@ -255,15 +257,15 @@ mod tests {
 
     #[test]
     fn a_cluster_is_released_until_its_server_is_gone_or_the_release_expires() {
-        let (served, name) = (Served::default(), "shoot--a--b");
+        let (served, name) = (ServedShoots::default(), "shoot--a--b");
         let (at, client) = (Timestamp::from_unix, opened(Timestamp::from_unix(500)));
         assert!(served.let_go(name, at(10)), "there is no applier");
         served.take_up(name);
-        served.tell(name, Standing::Served, Some(&client), at(11));
+        served.tell(name, ServingState::Served, Some(&client), at(11));
         assert!(!served.is_let_go(name, at(12)));
         assert!(!served.let_go(name, at(12)));
         assert!(served.is_let_go(name, at(71)) && !served.is_let_go(name, at(72)));
-        served.tell(name, Standing::Asleep, None, at(13));
+        served.tell(name, ServingState::Asleep, None, at(13));
         assert!(served.let_go(name, at(14)));
         served.take_up(name);
         assert!(!served.is_let_go(name, at(15)));
@@ -271,9 +273,9 @@ mod tests {
 
     #[test]
     fn an_answer_counts_for_a_while_and_until_a_check_is_requested() {
-        let (served, name) = (Served::default(), "shoot--a--b");
+        let (served, name) = (ServedShoots::default(), "shoot--a--b");
         let (at, client) = (Timestamp::from_unix, opened(Timestamp::from_unix(500)));
-        let tell = |client| served.tell(name, Standing::Served, client, at(1));
+        let tell = |client| served.tell(name, ServingState::Served, client, at(1));
         let hear = |now| served.hear(name, at(now));
         let has_heard = |now| served.has_heard(name, at(now));
         hear(10);
@@ -296,16 +298,16 @@ mod tests {
 
     #[test]
     fn a_state_has_its_start_and_the_last_answer() {
-        let served = Served::default();
+        let served = ServedShoots::default();
         let at = Timestamp::from_unix;
         let client = opened(at(500));
-        let away = || Standing::Waiting("away".to_owned());
+        let away = || ServingState::Waiting("away".to_owned());
         let table = [
             (10, away(), false, true, (10, None)),
             (20, away(), false, false, (10, None)),
-            (30, Standing::Served, true, true, (30, Some(30))),
-            (40, Standing::Served, true, false, (30, Some(40))),
-            (50, Standing::Asleep, false, true, (50, Some(40))),
+            (30, ServingState::Served, true, true, (30, Some(30))),
+            (40, ServingState::Served, true, false, (30, Some(40))),
+            (50, ServingState::Asleep, false, true, (50, Some(40))),
         ];
         let key = Key::new("shoot--a--b", "gardener");
         for (now, standing, has_client, is_new, (since, answered)) in table {

@@ -16,9 +16,9 @@ pub(crate) const UNMANAGED: &str = "unmanaged";
 /// The annotation with the issuer of a Shoot's ServiceAccount tokens, if it is not its API server.
 const MANAGED_ISSUER: &str = "authentication.gardener.cloud/issuer";
 
-/// The sources of a [`View`].
+/// The sources of a [`ShootView`].
 #[derive(Clone, Copy, Debug)]
-pub struct Sources<'a> {
+pub struct ShootViewSources<'a> {
     /// The Shoot in the garden.
     pub shoot: &'a Value,
     /// Its Seed.
@@ -58,7 +58,7 @@ impl Dns {
 
 /// The phase of a rotation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Phase {
+pub(crate) enum RotationPhase {
     #[default]
     None,
     /// Old and new credentials are distributed.
@@ -74,7 +74,7 @@ pub(crate) enum Phase {
     Completed,
 }
 
-impl Phase {
+impl RotationPhase {
     /// The value in the status; empty if there was no rotation.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -89,13 +89,13 @@ impl Phase {
     }
 
     fn parse(text: &str) -> Self {
-        const ALL: [Phase; 6] = [
-            Phase::Preparing,
-            Phase::PreparingWithoutWorkersRollout,
-            Phase::WaitingForWorkersRollout,
-            Phase::Prepared,
-            Phase::Completing,
-            Phase::Completed,
+        const ALL: [RotationPhase; 6] = [
+            RotationPhase::Preparing,
+            RotationPhase::PreparingWithoutWorkersRollout,
+            RotationPhase::WaitingForWorkersRollout,
+            RotationPhase::Prepared,
+            RotationPhase::Completing,
+            RotationPhase::Completed,
         ];
         ALL.into_iter().find(|phase| phase.as_str() == text).unwrap_or_default()
     }
@@ -104,7 +104,7 @@ impl Phase {
 /// The rotation of one kind of credentials.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rotated {
-    pub(crate) phase: Phase,
+    pub(crate) phase: RotationPhase,
     /// When it was last started.
     pub(crate) initiated: Option<Timestamp>,
     /// Whether the status has an entry.
@@ -114,7 +114,7 @@ pub(crate) struct Rotated {
 impl Rotated {
     fn read(entry: &Value) -> Self {
         Self {
-            phase: Phase::parse(text(&entry["phase"])),
+            phase: RotationPhase::parse(text(&entry["phase"])),
             initiated: parse_rfc3339(text(&entry["lastInitiationTime"])).ok(),
             is_known: entry.is_object(),
         }
@@ -134,7 +134,7 @@ pub(crate) struct Rotations {
 
 /// A Shoot without workers, on its Seed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct View {
+pub struct ShootView {
     /// Namespace in the garden.
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -197,11 +197,11 @@ pub struct View {
     pub(crate) resources: Value,
 }
 
-impl View {
+impl ShootView {
     /// Reads the facts. Missing fields are empty: the garden's API server does not store a Shoot
     /// without the essential ones.
-    pub fn new(sources: Sources<'_>) -> Self {
-        let Sources { shoot, seed, project, garden, secrets } = sources;
+    pub fn new(sources: ShootViewSources<'_>) -> Self {
+        let ShootViewSources { shoot, seed, project, garden, secrets } = sources;
         let (metadata, spec, status) = (&shoot["metadata"], &shoot["spec"], &shoot["status"]);
         let own = |value: &Value| text(value).to_owned();
         let or = |first: &Value, second: String| {
@@ -388,11 +388,11 @@ pub(crate) mod tests {
     use super::*;
 
     /// Shoots and Seeds as a Go gardenlet left them: with managed DNS, and with none.
-    pub(crate) fn golden(name: &str) -> View {
+    pub(crate) fn golden(name: &str) -> ShootView {
         let all: Value =
             serde_json::from_str(include_str!("../../tests/fixtures/golden-shoots.json")).unwrap();
         let Value::Object(one) = &all[name] else { panic!("there is no Shoot {name}") };
-        View::new(Sources {
+        ShootView::new(ShootViewSources {
             shoot: &one["shoot"],
             seed: &one["seed"],
             project: "p",
@@ -446,9 +446,9 @@ pub(crate) mod tests {
         let prepared = golden("s1-prepared").rotations;
         let begun = parse_rfc3339("2026-11-22T13:11:29Z").unwrap();
         let at = |phase| Rotated { phase, initiated: Some(begun), is_known: true };
-        assert_eq!(prepared.authorities, at(Phase::Prepared));
-        assert_eq!(prepared.service_account_key, at(Phase::Prepared));
-        assert_eq!(prepared.encryption_key, at(Phase::Completed));
+        assert_eq!(prepared.authorities, at(RotationPhase::Prepared));
+        assert_eq!(prepared.service_account_key, at(RotationPhase::Prepared));
+        assert_eq!(prepared.encryption_key, at(RotationPhase::Completed));
     }
 
     #[test]
@@ -462,8 +462,14 @@ pub(crate) mod tests {
                 json!({"metadata": {"name": "s", "uid": "u", "annotations": {MANAGED_ISSUER: annotation}}});
             let secrets = [secret(host)];
             let seed = json!({});
-            View::new(Sources { shoot: &shoot, seed: &seed, project: "p", garden: "g", secrets: &secrets })
-                .managed_issuer()
+            ShootView::new(ShootViewSources {
+                shoot: &shoot,
+                seed: &seed,
+                project: "p",
+                garden: "g",
+                secrets: &secrets,
+            })
+            .managed_issuer()
         };
         let expected = Some("https://keys.example.org/projects/p/shoots/u/issuer".to_owned());
         assert_eq!(issuer("managed", "keys.example.org"), expected);
@@ -485,7 +491,13 @@ pub(crate) mod tests {
             let shoot =
                 json!({"metadata": {"name": "s", "namespace": "garden-p", "uid": "u"}, "spec": {"dns": dns}});
             let seed = json!({"spec": {"dns": seed}});
-            View::new(Sources { shoot: &shoot, seed: &seed, project: "p", garden: "g", secrets: &secrets })
+            ShootView::new(ShootViewSources {
+                shoot: &shoot,
+                seed: &seed,
+                project: "p",
+                garden: "g",
+                secrets: &secrets,
+            })
         };
         let plain = view(json!({}), json!({}));
         assert_eq!(plain.internal.domain, "s.p.internal.edge.example.org");
@@ -533,7 +545,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_empty_shoot_is_no_panic() {
-        let view = View::new(Sources {
+        let view = ShootView::new(ShootViewSources {
             shoot: &Value::Null,
             seed: &json!([]),
             project: "",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::view::View;
+use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
@@ -25,7 +25,7 @@ pub struct Wildcard {
 
 /// Copies the certificate to the namespace of the control plane, if the seed has one. Errors: a request to
 /// the seed fails; or there are several certificates.
-pub(crate) fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Failed> {
+pub(crate) fn ensure(seed: &Seed, view: &ShootView) -> Result<Option<Wildcard>, Failed> {
     let Some(host) = host(view) else { return Ok(None) };
     let params = ListParams { label_selector: LABEL.to_owned(), ..ListParams::default() };
     let mut found: Vec<Value> = Vec::new();
@@ -48,7 +48,7 @@ pub(crate) fn ensure(seed: &Seed, view: &View) -> Result<Option<Wildcard>, Faile
 }
 
 /// The name of the Shoot's API server below the seed's ingress domain.
-fn host(view: &View) -> Option<String> {
+fn host(view: &ShootView) -> Option<String> {
     let name = view.technical_id.strip_prefix(PREFIX).unwrap_or(&view.technical_id);
     (!view.ingress_domain.is_empty()).then(|| format!("api-{name}.{}", view.ingress_domain))
 }

@@ -14,14 +14,14 @@ const LAST_S: i64 = 15 * 60;
 
 /// A period of every day, including both ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Window {
+pub(crate) struct DailyWindow {
     /// Second of the day in UTC.
     begin_s: i64,
     /// From the first to the last second; less than a day.
     length_s: i64,
 }
 
-impl Window {
+impl DailyWindow {
     /// From midnight to the second before midnight.
     pub(crate) const ALWAYS: Self = Self { begin_s: 0, length_s: DAY_S - 1 };
 
@@ -111,27 +111,31 @@ mod tests {
             ("003000+0100", "013000+0100", "01-01T00:45:00", false),
         ];
         for (begin, end, now, expected) in table {
-            assert_eq!(Window::parse(begin, end).unwrap().contains(at(now)), expected, "{begin} {end} {now}");
+            assert_eq!(
+                DailyWindow::parse(begin, end).unwrap().contains(at(now)),
+                expected,
+                "{begin} {end} {now}"
+            );
         }
     }
 
     #[test]
     fn the_window_of_a_shoot_ends_early() {
         let of = |begin: &str, end: &str| {
-            Window::of(&json!({"spec": {"maintenance": {"timeWindow": {"begin": begin, "end": end}}}}))
+            DailyWindow::of(&json!({"spec": {"maintenance": {"timeWindow": {"begin": begin, "end": end}}}}))
         };
         assert_eq!(of("220000+0000", "230000+0000").length_s, 45 * 60);
         assert_eq!(of("234500+0000", "001500+0000").length_s, 15 * 60);
         // Gardener does not allow such a short one.
         assert_eq!(of("220000+0000", "221000+0000").length_s, 10 * 60);
-        assert_eq!(of("220000+0000", "soon"), Window::ALWAYS);
-        assert_eq!(Window::of(&json!({"spec": {}})), Window::ALWAYS);
-        assert!((0..DAY_S).step_by(600).all(|s| Window::ALWAYS.contains(Timestamp::from_unix(s))));
+        assert_eq!(of("220000+0000", "soon"), DailyWindow::ALWAYS);
+        assert_eq!(DailyWindow::of(&json!({"spec": {}})), DailyWindow::ALWAYS);
+        assert!((0..DAY_S).step_by(600).all(|s| DailyWindow::ALWAYS.contains(Timestamp::from_unix(s))));
     }
 
     #[test]
     fn times_in_the_present_window_and_in_the_next() {
-        let window = Window::parse("220000+0000", "230000+0000").unwrap();
+        let window = DailyWindow::parse("220000+0000", "230000+0000").unwrap();
         let table = [
             ("01-01T10:00:00", 0.0, "01-01T22:00:00", "01-01T22:00:00"),
             ("01-01T10:00:00", 0.5, "01-01T22:30:00", "01-01T22:30:00"),
@@ -157,7 +161,7 @@ mod tests {
     fn the_time_is_within_the_window_and_two_days() {
         for _ in 0..20_000 {
             let [a, b, c] = [(); 3].map(|()| i64::from(u32::from_be_bytes(random::bytes())));
-            let window = Window { begin_s: a % DAY_S, length_s: b % DAY_S };
+            let window = DailyWindow { begin_s: a % DAY_S, length_s: b % DAY_S };
             let now = Timestamp::from_unix_nanos(c * 1_000_000_007);
             let share = random::unit();
             let (next, open) = (window.until_next(now, share), window.until_open(now, share));

@@ -7,7 +7,7 @@ use flate2::read::MultiGzDecoder;
 use super::error::Error;
 use super::name::{Packing, Snapshot};
 use super::seal::Seal;
-use super::store::Store;
+use super::store::SnapshotStore;
 use crate::limits;
 
 /// The buffer size for reading and unpacking.
@@ -33,9 +33,10 @@ impl Read for Watched<'_> {
 
 /// Unpacks the database to a writer, whose name is for messages, and checks it. Returns the digest of the database.
 pub(super) fn unpack(
-    store: &dyn Store,
+    store: &dyn SnapshotStore,
     snapshot: &Snapshot,
-    (to, name): (&mut dyn Write, &str),
+    to: &mut dyn Write,
+    name: &str,
 ) -> Result<Vec<u8>, Error> {
     let broken = |why: String| Error::Broken { name: snapshot.name.text.clone(), why };
     let mut from = Watched { from: store.open(snapshot)?, failure: None };

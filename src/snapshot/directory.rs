@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::name::{self, Snapshot};
-use super::store::{LEFTOVER_S, Store, Upload};
+use super::store::{LEFTOVER_S, SnapshotStore, Upload};
 use crate::base::clock::Timestamp;
 
 /// The suffix of a file that is being written.
 const PARTIAL: &str = ".partial";
 
 #[derive(Debug)]
-pub(crate) struct Directory {
+pub(crate) struct DirectoryStore {
     root: PathBuf,
     folder: PathBuf,
 }
 
-impl Directory {
+impl DirectoryStore {
     /// The snapshots below `root`, which must exist, and `prefix`, which is created.
     pub(crate) fn new(root: PathBuf, prefix: &str) -> Self {
         let folder = root.join(prefix.trim_matches('/')).join(name::VERSION);
@@ -54,7 +54,7 @@ impl Directory {
     }
 }
 
-impl Store for Directory {
+impl SnapshotStore for DirectoryStore {
     fn place(&self) -> String {
         self.folder.display().to_string()
     }
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn a_snapshot_exists_once_it_is_complete() {
         let scratch = Scratch::new();
-        let store = Directory::new(scratch.0.clone(), "/entry/etcd-main/");
+        let store = DirectoryStore::new(scratch.0.clone(), "/entry/etcd-main/");
         assert_eq!(store.list().unwrap(), []);
         let name = "Full-00000000-00000007-100.gz";
         let mut upload = store.create(name).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn only_leftovers_of_yesterday_are_removed() {
         let scratch = Scratch::new();
-        let store = Directory::new(scratch.0.clone(), "p");
+        let store = DirectoryStore::new(scratch.0.clone(), "p");
         drop(store.create("x").unwrap());
         let name = "Full-00000000-00000007-100.gz";
         for file in [format!("{name}.partial"), name.to_owned(), "other".to_owned()] {
@@ -212,7 +212,7 @@ mod tests {
     #[test]
     fn a_missing_store_is_not_empty() {
         let scratch = Scratch::new();
-        let store = Directory::new(scratch.0.join("not-mounted"), "p");
+        let store = DirectoryStore::new(scratch.0.join("not-mounted"), "p");
         assert!(store.list().is_err() && store.create("x").is_err());
         assert!(!scratch.0.join("not-mounted").exists());
         fs::write(scratch.0.join("not-mounted"), "a file").unwrap();

@@ -13,19 +13,19 @@ use crate::base::clock::Clock;
 use crate::format::{base64, view};
 use crate::limits;
 use crate::net::{
-    self, Body, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, SystemCas,
-    TlsError, Traffic,
+    self, Body, CertificatePair, Dial, Http, HttpRequest, HttpResponse, ProxyPolicy, RequestLimits,
+    SystemCas, TlsError, TlsParty, Traffic, TrustedRoots,
 };
 
 /// Limits of a request that etcd answers from memory.
-const SMALL: Limits = limits_of(Duration::from_secs(30), Duration::from_secs(60));
+const SMALL: RequestLimits = limits_of(Duration::from_secs(30), Duration::from_secs(60));
 /// Limits of a database stream: as long as a run may take (`activeDeadlineSeconds` of its Job).
-const STREAM: Limits = limits_of(Duration::from_secs(60), Duration::from_secs(3_600));
+const STREAM: RequestLimits = limits_of(Duration::from_secs(60), Duration::from_secs(3_600));
 /// etcd does not answer while it defragments.
-const DEFRAGMENT: Limits = limits_of(Duration::from_secs(300), Duration::from_secs(300));
+const DEFRAGMENT: RequestLimits = limits_of(Duration::from_secs(300), Duration::from_secs(300));
 
-const fn limits_of(silence: Duration, total: Duration) -> Limits {
-    Limits {
+const fn limits_of(silence: Duration, total: Duration) -> RequestLimits {
+    RequestLimits {
         connect: Duration::from_secs(10),
         total: Some(total),
         response: Some(silence),
@@ -35,16 +35,16 @@ const fn limits_of(silence: Duration, total: Duration) -> Limits {
 
 /// Files with our certificate and the trusted CAs.
 #[derive(Clone, Debug)]
-pub(crate) struct Files {
+pub(crate) struct EtcdTlsFiles {
     /// CAs of etcd's server certificate.
     pub(crate) ca: PathBuf,
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-impl Party for Files {
-    fn roots(&self) -> Result<Roots, TlsError> {
-        Ok(Roots::Pem(read(&self.ca)?))
+impl TlsParty for EtcdTlsFiles {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
+        Ok(TrustedRoots::Pem(read(&self.ca)?))
     }
 
     fn certificate(&self) -> Result<Option<CertificatePair>, TlsError> {
@@ -60,14 +60,14 @@ fn read(path: &Path) -> Result<Arc<[u8]>, TlsError> {
 }
 
 #[derive(Debug)]
-pub(crate) struct Gateway {
+pub(crate) struct EtcdGateway {
     http: Http,
     endpoint: String,
 }
 
 /// The status of etcd.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Status {
+pub(crate) struct EtcdStatus {
     /// The revision of its last write.
     pub(crate) revision: u64,
     /// The size of its database file.
@@ -76,10 +76,10 @@ pub(crate) struct Status {
     pub(crate) bytes_in_use: u64,
 }
 
-impl Gateway {
+impl EtcdGateway {
     /// The etcd at a URL. It is in the same cluster, so no proxy is used.
-    pub(crate) fn new(endpoint: &str, party: Arc<dyn Party>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
-        let http = Http::new(net::Settings {
+    pub(crate) fn new(endpoint: &str, party: Arc<dyn TlsParty>, dialer: Arc<dyn Dial>, clock: Clock) -> Self {
+        let http = Http::new(net::ConnectionSettings {
             dialer,
             party,
             server_name: None,
@@ -95,7 +95,7 @@ impl Gateway {
     }
 
     /// The status of etcd. Errors: it does not answer.
-    pub(crate) fn status(&self) -> Result<Status, Error> {
+    pub(crate) fn status(&self) -> Result<EtcdStatus, Error> {
         let doing = "ask etcd for its status";
         let mut response = self.call("status", doing, &SMALL)?;
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
@@ -103,7 +103,7 @@ impl Gateway {
         let answer: StatusAnswer = view::parse(&body).map_err(|error| refused(doing, &error.to_string()))?;
         let number =
             |text: &str| text.parse::<u64>().map_err(|_| refused(doing, "its answer has no numbers"));
-        Ok(Status {
+        Ok(EtcdStatus {
             revision: number(&answer.header.revision)?,
             bytes: number(&answer.size)?,
             bytes_in_use: number(&answer.in_use)?,
@@ -126,18 +126,18 @@ impl Gateway {
         read.map(drop).map_err(|source| Error::Net { doing: doing.to_owned(), source })
     }
 
-    fn call(&self, method: &str, doing: &str, limits: &Limits) -> Result<Response, Error> {
+    fn call(&self, method: &str, doing: &str, limits: &RequestLimits) -> Result<HttpResponse, Error> {
         let url = format!("{}/v3/maintenance/{method}", self.endpoint);
         let headers = [("Content-Type", "application/json")];
         let request =
-            Request { method: "POST", url: &url, headers: &headers, body: Some(b"{}"), gzip: false };
+            HttpRequest { method: "POST", url: &url, headers: &headers, body: Some(b"{}"), gzip: false };
         let failed = |source| Error::Net { doing: format!("{doing} ({})", self.endpoint), source };
         let mut response = self.http.send(&request, limits).map_err(failed)?;
         if response.status == 200 {
             return Ok(response);
         }
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
-        let message = view::parse::<Refusal>(&body).map(|refusal| refusal.message).unwrap_or_default();
+        let message = view::parse::<GatewayRefusal>(&body).map(|refusal| refusal.message).unwrap_or_default();
         Err(refused(doing, &format!("status {} {message}", response.status)))
     }
 }
@@ -167,16 +167,16 @@ fn zero() -> String {
 }
 
 #[derive(Deserialize, Default)]
-struct Refusal {
+struct GatewayRefusal {
     #[serde(default)]
     message: String,
 }
 
 /// A line of the stream.
 #[derive(Deserialize)]
-struct Line {
+struct StreamLine {
     result: Option<Piece>,
-    error: Option<Refusal>,
+    error: Option<GatewayRefusal>,
 }
 
 #[derive(Deserialize)]
@@ -208,7 +208,8 @@ impl<R: Read> Chunks<R> {
             return Ok(false);
         }
         let bad = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let line: Line = view::parse(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
+        let line: StreamLine =
+            view::parse(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
         if let Some(refusal) = line.error {
             return Err(bad(format!("etcd ended the stream: {}", refusal.message)));
         }

@@ -15,4 +15,4 @@ mod store;
 pub(crate) mod take;
 
 pub(crate) use error::Error;
-pub use store::Store;
+pub use store::SnapshotStore;

@@ -28,7 +28,7 @@ pub(crate) enum Packing {
 
 /// The parts of a name.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Name {
+pub struct SnapshotName {
     /// The whole name, without folders.
     pub(crate) text: String,
     pub(crate) kind: Kind,
@@ -42,7 +42,7 @@ pub struct Name {
 /// The mark of a snapshot after which its etcd was shut down.
 const FINAL: &str = ".final";
 
-impl Name {
+impl SnapshotName {
     /// The name of a new full snapshot.
     pub(crate) fn new(revision: u64, time: Timestamp) -> Self {
         let text = format!("Full-{:08}-{revision:08}-{}.gz", 0, time.unix());
@@ -83,7 +83,7 @@ fn number(text: &str) -> Option<u64> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     /// Its name.
-    pub name: Name,
+    pub name: SnapshotName,
     /// Its stored size.
     pub bytes: u64,
 }
@@ -91,8 +91,9 @@ pub struct Snapshot {
 /// The snapshots among the entries of a store, the oldest first.
 pub(crate) fn snapshots(entries: impl IntoIterator<Item = (String, u64)>) -> Vec<Snapshot> {
     let entries = entries.into_iter();
-    let mut found: Vec<Snapshot> =
-        entries.filter_map(|(name, bytes)| Some(Snapshot { name: Name::parse(&name)?, bytes })).collect();
+    let mut found: Vec<Snapshot> = entries
+        .filter_map(|(name, bytes)| Some(Snapshot { name: SnapshotName::parse(&name)?, bytes }))
+        .collect();
     found.sort_by(|a, b| {
         let key = |snapshot: &Snapshot| (snapshot.name.time, snapshot.name.revision);
         key(a).cmp(&key(b)).then_with(|| a.name.text.cmp(&b.name.text))
@@ -113,11 +114,11 @@ mod tests {
     #[test]
     fn names_are_those_of_etcd_backup_restore() {
         let at = Timestamp::from_unix(1_600_000_000);
-        let name = Name::new(1_234, at);
+        let name = SnapshotName::new(1_234, at);
         assert_eq!(name.text, "Full-00000000-00001234-1600000000.gz");
-        assert_eq!(Name::parse(&name.text), Some(name));
+        assert_eq!(SnapshotName::parse(&name.text), Some(name));
         // Each restoration adds a billion.
-        assert_eq!(Name::new(1_000_001_234, at).text, "Full-00000000-1000001234-1600000000.gz");
+        assert_eq!(SnapshotName::new(1_000_001_234, at).text, "Full-00000000-1000001234-1600000000.gz");
         let table = [
             ("Full-00000000-00000000-1", Some((Kind::Full, 0, 1, Packing::Plain))),
             ("Full-00000000-00000009-1.gz.final", Some((Kind::Full, 9, 1, Packing::Gzip))),
@@ -138,7 +139,7 @@ mod tests {
             ("", None),
         ];
         for (text, expected) in table {
-            let found = Name::parse(text).map(|n| (n.kind, n.revision, n.time.unix(), n.packing));
+            let found = SnapshotName::parse(text).map(|n| (n.kind, n.revision, n.time.unix(), n.packing));
             assert_eq!(found, expected, "{text}");
         }
     }

@@ -8,7 +8,7 @@ use super::name::Snapshot;
 use crate::base::clock::Timestamp;
 
 /// A store.
-pub trait Store: fmt::Debug {
+pub trait SnapshotStore: fmt::Debug {
     /// Its location, for messages.
     fn place(&self) -> String;
 

@@ -7,11 +7,11 @@ use flate2::write::GzEncoder;
 
 use super::check;
 use super::error::Error;
-use super::gateway::{Gateway, Status};
-use super::name::{self, Kind, Name, Packing, Snapshot};
+use super::gateway::{EtcdGateway, EtcdStatus};
+use super::name::{self, Kind, Packing, Snapshot, SnapshotName};
 use super::retention;
 use super::seal::Seal;
-use super::store::Store;
+use super::store::SnapshotStore;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::limits;
@@ -26,7 +26,7 @@ const GAIN_BYTES: u64 = 16 << 20;
 /// The requests of a run to an etcd.
 pub(crate) trait Etcd {
     /// Its status. Errors: it does not answer.
-    fn status(&self) -> Result<Status, Error>;
+    fn status(&self) -> Result<EtcdStatus, Error>;
 
     /// Its database, followed by a digest. Errors: the stream does not start.
     fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error>;
@@ -35,8 +35,8 @@ pub(crate) trait Etcd {
     fn defragment(&self) -> Result<(), Error>;
 }
 
-impl Etcd for Gateway {
-    fn status(&self) -> Result<Status, Error> {
+impl Etcd for EtcdGateway {
+    fn status(&self) -> Result<EtcdStatus, Error> {
         Self::status(self)
     }
 
@@ -51,7 +51,7 @@ impl Etcd for Gateway {
 
 /// The options of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct TakeOrder {
     /// The number of full snapshots to keep.
     pub(crate) keep: usize,
     /// Whether etcd may pause for a defragmentation.
@@ -60,13 +60,13 @@ pub(crate) struct Order {
 
 /// The result of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Outcome {
-    pub(crate) snapshot: Name,
+pub(crate) struct TakeOutcome {
+    pub(crate) snapshot: SnapshotName,
     pub(crate) bytes: u64,
     /// Whether this run has taken it.
     pub(crate) is_taken: bool,
     /// The status of etcd at the end of the run.
-    pub(crate) status: Status,
+    pub(crate) status: EtcdStatus,
     /// The number of full snapshots that exist.
     pub(crate) kept: usize,
     /// Whether etcd was defragmented.
@@ -76,7 +76,12 @@ pub(crate) struct Outcome {
 }
 
 /// Executes a run. Errors: the newest state of etcd is not in the store at the end.
-pub(crate) fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Clock) -> Result<Outcome, Error> {
+pub(crate) fn run(
+    etcd: &dyn Etcd,
+    store: &dyn SnapshotStore,
+    order: TakeOrder,
+    clock: &Clock,
+) -> Result<TakeOutcome, Error> {
     let mut status = etcd.status()?;
     let mut all = store.list()?;
     let mut warnings = Vec::new();
@@ -94,7 +99,7 @@ pub(crate) fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Cloc
     }
     let is_taken = known.is_none() || broken.is_some();
     if is_taken {
-        let name = Name::new(status.revision, name::next_time(&all, clock.now()));
+        let name = SnapshotName::new(status.revision, name::next_time(&all, clock.now()));
         let snapshot = write(etcd, store, name, limits::ETCD_DATABASE_BYTES_MAX)?;
         all.push(snapshot);
         let gone: Vec<String> =
@@ -116,7 +121,7 @@ pub(crate) fn run(etcd: &dyn Etcd, store: &dyn Store, order: Order, clock: &Cloc
     let Some(Snapshot { name: snapshot, bytes }) = newest else {
         return Err(Error::Unusable("there is no snapshot".to_owned()));
     };
-    Ok(Outcome { snapshot, bytes, is_taken, status, kept, is_defragmented, warnings })
+    Ok(TakeOutcome { snapshot, bytes, is_taken, status, kept, is_defragmented, warnings })
 }
 
 /// The newest full snapshot, if it contains this revision and we can read it.
@@ -127,8 +132,8 @@ fn known(all: &[Snapshot], revision: u64) -> Option<&Snapshot> {
 
 /// Why it cannot be restored, if the store does not hold all of it. A live etcd rarely has the revision of its newest snapshot, so
 /// this is seldom read.
-fn broken(store: &dyn Store, snapshot: &Snapshot) -> Result<Option<String>, Error> {
-    match check::unpack(store, snapshot, (&mut io::sink(), "nothing")) {
+fn broken(store: &dyn SnapshotStore, snapshot: &Snapshot) -> Result<Option<String>, Error> {
+    match check::unpack(store, snapshot, &mut io::sink(), "nothing") {
         Ok(_) => Ok(None),
         Err(Error::Broken { why, .. }) => Ok(Some(why)),
         Err(error) => Err(error),
@@ -136,13 +141,18 @@ fn broken(store: &dyn Store, snapshot: &Snapshot) -> Result<Option<String>, Erro
 }
 
 /// Whether a defragmentation would free enough space to justify a pause of etcd.
-fn is_worthwhile(status: &Status) -> bool {
+fn is_worthwhile(status: &EtcdStatus) -> bool {
     let gain = status.bytes.saturating_sub(status.bytes_in_use);
     gain >= GAIN_BYTES || (gain >= GAIN_BYTES_MIN && gain >= status.bytes / 4)
 }
 
 /// Streams the database to the store. It counts only if its digest matches, also when it is read back.
-fn write(etcd: &dyn Etcd, store: &dyn Store, name: Name, bytes_max: u64) -> Result<Snapshot, Error> {
+fn write(
+    etcd: &dyn Etcd,
+    store: &dyn SnapshotStore,
+    name: SnapshotName,
+    bytes_max: u64,
+) -> Result<Snapshot, Error> {
     let failed = |error: io::Error| match error.downcast::<Error>() {
         Ok(ours) => ours,
         Err(source) => Error::Io { doing: format!("write {} to {}", name.text, store.place()), source },
@@ -179,14 +189,14 @@ fn write(etcd: &dyn Etcd, store: &dyn Store, name: Name, bytes_max: u64) -> Resu
 }
 
 /// Reads back what was sent. What the store holds instead is removed, because its name says that the revision is safe.
-fn prove(store: &dyn Store, sent: &Snapshot, digest: &[u8]) -> Result<(), Error> {
+fn prove(store: &dyn SnapshotStore, sent: &Snapshot, digest: &[u8]) -> Result<(), Error> {
     let listed = store.list()?.into_iter().find(|listed| listed.name == sent.name);
     let why = match listed {
         None => "the store does not list it".to_owned(),
         Some(listed) if listed.bytes != sent.bytes => {
             format!("the store has {} bytes, and was sent {}", listed.bytes, sent.bytes)
         }
-        Some(listed) => match check::unpack(store, &listed, (&mut io::sink(), "nothing")) {
+        Some(listed) => match check::unpack(store, &listed, &mut io::sink(), "nothing") {
             Ok(found) if found == digest => return Ok(()),
             Ok(_) => "the store has another database under this name".to_owned(),
             Err(Error::Broken { why, .. }) => format!("the store has something else: {why}"),
@@ -221,7 +231,7 @@ mod tests {
         ];
         for (bytes, bytes_in_use, expected) in table {
             assert_eq!(
-                is_worthwhile(&Status { revision: 1, bytes, bytes_in_use }),
+                is_worthwhile(&EtcdStatus { revision: 1, bytes, bytes_in_use }),
                 expected,
                 "{bytes} {bytes_in_use}"
             );
@@ -237,8 +247,8 @@ mod tests {
     }
 
     impl Etcd for Fake {
-        fn status(&self) -> Result<Status, Error> {
-            Ok(Status { revision: self.revision.get(), bytes: 40 << 20, bytes_in_use: self.in_use.get() })
+        fn status(&self) -> Result<EtcdStatus, Error> {
+            Ok(EtcdStatus { revision: self.revision.get(), bytes: 40 << 20, bytes_in_use: self.in_use.get() })
         }
 
         fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error> {
@@ -262,7 +272,7 @@ mod tests {
 
     /// A store in memory whose uploads may fail at their end, and whose removals may fail.
     #[derive(Debug, Default)]
-    struct Memory {
+    struct MemoryStore {
         all: RefCell<Vec<(String, Vec<u8>)>>,
         is_full: Cell<bool>,
         is_locked: Cell<bool>,
@@ -270,7 +280,7 @@ mod tests {
         spoils: Cell<Option<Spoil>>,
     }
 
-    struct Put<'a>(&'a Memory, String, Vec<u8>);
+    struct Put<'a>(&'a MemoryStore, String, Vec<u8>);
 
     impl io::Write for Put<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -296,7 +306,7 @@ mod tests {
         }
     }
 
-    impl Store for Memory {
+    impl SnapshotStore for MemoryStore {
         fn place(&self) -> String {
             "memory".to_owned()
         }
@@ -337,11 +347,11 @@ mod tests {
         Fake { revision: Cell::new(5), in_use, arrives, defragments: Cell::new(Some(true)) }
     }
 
-    const ORDER: Order = Order { keep: 2, may_defragment: false };
+    const ORDER: TakeOrder = TakeOrder { keep: 2, may_defragment: false };
 
     #[test]
     fn each_change_is_taken_once_and_old_snapshots_are_removed() {
-        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        let (etcd, store, clock) = (fake(), MemoryStore::default(), Clock::system());
         let take = || run(&etcd, &store, ORDER, &clock).unwrap();
         let first = take();
         assert_eq!(
@@ -366,7 +376,7 @@ mod tests {
 
     #[test]
     fn an_incomplete_snapshot_does_not_count() {
-        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        let (etcd, store, clock) = (fake(), MemoryStore::default(), Clock::system());
         for bytes in [0, 31, 512, 4_096, 4_127] {
             etcd.arrives.set(bytes);
             let error = chain(&run(&etcd, &store, ORDER, &clock).unwrap_err());
@@ -390,7 +400,7 @@ mod tests {
 
     #[test]
     fn an_upload_is_proved() {
-        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        let (etcd, store, clock) = (fake(), MemoryStore::default(), Clock::system());
         let table: [(Spoil, &str); 5] = [
             (|all| all.truncate(all.len() / 2), " bytes, and was sent "),
             (Vec::clear, "the store has 0 bytes, and was sent "),
@@ -427,8 +437,9 @@ mod tests {
 
     #[test]
     fn a_stream_has_a_limit() {
-        let (etcd, store) = (fake(), Memory::default());
-        let write = |bytes_max| write(&etcd, &store, Name::new(5, Timestamp::from_unix(1)), bytes_max);
+        let (etcd, store) = (fake(), MemoryStore::default());
+        let write =
+            |bytes_max| write(&etcd, &store, SnapshotName::new(5, Timestamp::from_unix(1)), bytes_max);
         let error = chain(&write(4_127).unwrap_err());
         assert!(error.contains("etcd sent more than any database has"), "{error}");
         assert_eq!(store.list().unwrap(), []);
@@ -437,7 +448,7 @@ mod tests {
 
     #[test]
     fn an_existing_snapshot_is_a_success_whatever_else_fails() {
-        let (etcd, store, clock) = (fake(), Memory::default(), Clock::system());
+        let (etcd, store, clock) = (fake(), MemoryStore::default(), Clock::system());
         for revision in 1..=3 {
             etcd.revision.set(revision);
             run(&etcd, &store, ORDER, &clock).unwrap();
@@ -445,7 +456,7 @@ mod tests {
         etcd.revision.set(4);
         etcd.defragments.set(Some(false));
         store.is_locked.set(true);
-        let outcome = run(&etcd, &store, Order { may_defragment: true, ..ORDER }, &clock).unwrap();
+        let outcome = run(&etcd, &store, TakeOrder { may_defragment: true, ..ORDER }, &clock).unwrap();
         assert_eq!((outcome.snapshot.revision, outcome.kept, outcome.is_defragmented), (4, 3, false));
         let expected = ["remove leftovers: locked", "remove an old snapshot: locked", "defragment: no"];
         assert_eq!(outcome.warnings, expected);
@@ -454,7 +465,7 @@ mod tests {
         etcd.revision.set(5);
         etcd.defragments.set(Some(true));
         store.is_locked.set(false);
-        let outcome = run(&etcd, &store, Order { may_defragment: true, ..ORDER }, &clock).unwrap();
+        let outcome = run(&etcd, &store, TakeOrder { may_defragment: true, ..ORDER }, &clock).unwrap();
         assert_eq!((outcome.kept, outcome.is_defragmented, outcome.status.bytes_in_use), (2, true, 40 << 20));
         assert_eq!(outcome.warnings, [""; 0]);
     }

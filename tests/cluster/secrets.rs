@@ -6,8 +6,8 @@ use std::sync::Arc;
 use gardenlet::base::clock::Clock;
 use gardenlet::base::stop::Stop;
 use gardenlet::kube::{Client, Seed};
-use gardenlet::pki::keys::Stock;
-use gardenlet::secrets::{self, Config, Options, Place, Rotation};
+use gardenlet::pki::keys::RsaKeyStock;
+use gardenlet::secrets::{self, Options, SecretConfig, SecretsLocation, SecretsRotation};
 
 use crate::failure::{Failure, Result};
 use crate::wait;
@@ -22,29 +22,29 @@ pub(crate) struct Secrets {
 impl Secrets {
     /// Starts a run of the manager.
     pub(crate) fn new(client: Client, namespace: &str) -> Result<Self> {
-        let place = Place {
+        let place = SecretsLocation {
             client: Seed(client),
             namespace: namespace.to_owned(),
             identity: "gardenlet".to_owned(),
-            keys: Arc::new(Stock::new(&Stop::new())),
+            keys: Arc::new(RsaKeyStock::new(&Stop::new())),
             clock: Clock::system(),
         };
-        let run = secrets::Secrets::load(place, &Rotation::default())?;
+        let run = secrets::Secrets::load(place, &SecretsRotation::default())?;
         Ok(Self { run, configs: Vec::new() })
     }
 
     /// A CA or a key, and its bundle.
-    pub(crate) fn with_bundle(&mut self, config: &Config) -> Result<()> {
+    pub(crate) fn with_bundle(&mut self, config: &SecretConfig) -> Result<()> {
         self.one(config, &Options { plain_name: true, keep_old: true, persist: true, ..Options::default() })
     }
 
     /// A certificate that a CA signs.
-    pub(crate) fn signed(&mut self, config: &Config, ca: &str) -> Result<()> {
+    pub(crate) fn signed(&mut self, config: &SecretConfig, ca: &str) -> Result<()> {
         self.one(config, &Options { signed_by: Some(ca.to_owned()), ..Options::default() })
     }
 
     /// Waits until a Secret exists.
-    pub(crate) fn one(&mut self, config: &Config, options: &Options) -> Result<()> {
+    pub(crate) fn one(&mut self, config: &SecretConfig, options: &Options) -> Result<()> {
         self.configs.push(config.name().to_owned());
         let run = &mut self.run;
         wait::until(&format!("Secret {}", config.name()), 120, || run.ensure(config, options)).map(drop)

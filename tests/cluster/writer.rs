@@ -10,7 +10,7 @@ use gardenlet::api::extensions::{
     SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
 use gardenlet::api::meta::{Key, Resource};
-use gardenlet::config::control_plane::Volume;
+use gardenlet::config::control_plane::EtcdVolume;
 use gardenlet::extension::HEARTBEAT;
 use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client, DeleteParams, Discovery, ListParams, Method, Patch, Seed};
@@ -129,7 +129,7 @@ impl Writer {
     /// Writes the object from which an etcd-druid creates an etcd, and changes it. It is deleted with its namespace.
     pub(crate) fn write_for_a_druid(&self, namespace: &str) -> Result<()> {
         let seed = Seed(self.client.clone());
-        let volume = Volume { storage_class: None, size: "1Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: None, size: "1Gi".to_owned() };
         let secrets = Secrets { ca: "ca-etcd", server: "etcd-server", client: "etcd-client" };
         for replicas in [1, 0] {
             let input = Input { namespace, role: Role::Events, replicas, secrets, volume: &volume };
@@ -142,7 +142,7 @@ impl Writer {
     /// Writes the CronJob for snapshots, and changes it. A correct one is not written again.
     pub(crate) fn write_snapshots(&self, namespace: &str) -> Result<()> {
         let seed = Seed(self.client.clone());
-        let volume = Volume { storage_class: None, size: "1Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: None, size: "1Gi".to_owned() };
         let secrets = Secrets { ca: "ca-etcd", server: "etcd-server", client: "etcd-client" };
         let input = Input { namespace, role: Role::Main, replicas: 1, secrets, volume: &volume };
         let mut version = Value::Null;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use gardenlet::base::sorted::SortedMap;
 use gardenlet::cli::{self, Io};
-use gardenlet::config::{self, Loaded};
+use gardenlet::config::{self, LoadedConfig};
 use gardenlet::{app, format::yaml};
 use serde_json::{Value, json};
 
@@ -225,9 +225,9 @@ impl Desk {
         let mut io =
             Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
         let variable = |name: &str| environment.get(name).cloned();
-        let rebootstrap = |loaded: &Loaded, _| app::ask_for_identity(loaded, environment.clone());
+        let rebootstrap = |loaded: &LoadedConfig, _| app::ask_for_identity(loaded, environment.clone());
         // An agent runs already: this command would start it with the same settings.
-        let run = |_: Loaded, _: &Path| cli::SUCCESS;
+        let run = |_: LoadedConfig, _: &Path| cli::SUCCESS;
         let code = cli::main(args.iter().map(Into::into).collect(), &variable, &mut io, &rebootstrap, run);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if code == cli::SUCCESS {

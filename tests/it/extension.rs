@@ -9,8 +9,12 @@ use gardenlet::api::gardener::OPERATION;
 use gardenlet::api::meta::{Key, Resource};
 use gardenlet::base::clock::{Clock, Mono, Simulated, Timestamp};
 use gardenlet::components::crds;
-use gardenlet::extension::{Memory, Patience, TIMESTAMP, Target, Wish};
-use gardenlet::flow::{Attempt, Failed, Flow, Observer, Progress, Row, Run, Step, TaskError, Turn};
+use gardenlet::extension::{
+    DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, TIMESTAMP,
+};
+use gardenlet::flow::{
+    Attempt, Failed, Flow, FlowObserver, FlowProgress, FlowTurn, TaskError, TaskFunction, TaskRow, TaskStep,
+};
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
@@ -41,15 +45,15 @@ struct Lab {
 struct Context {
     client: Client,
     clock: Clock,
-    target: Target,
-    wish: Wish,
-    memory: Memory,
+    target: ExtensionObject,
+    wish: DesiredExtension,
+    memory: ExtensionResourceState,
 }
 
 struct Silent;
 
-impl Observer for Silent {
-    fn progress(&mut self, _: &Progress) {}
+impl FlowObserver for Silent {
+    fn progress(&mut self, _: &FlowProgress) {}
 }
 
 impl Lab {
@@ -69,9 +73,9 @@ impl Lab {
         Context {
             client: self.seed.client(),
             clock: self.clock.clone(),
-            target: Target { resource, key: Key::new("garden", name) },
-            wish: Wish::new(spec),
-            memory: Memory::default(),
+            target: ExtensionObject { resource, key: Key::new("garden", name) },
+            wish: DesiredExtension::new(spec),
+            memory: ExtensionResourceState::default(),
         }
     }
 
@@ -86,8 +90,8 @@ impl Lab {
             let turn = flow.turn(cx, &|| clock.mono(), &mut Silent);
             self.extension(cx);
             match turn {
-                Turn::Ended(ended) => return ended,
-                Turn::Again(after) => self.pass(after),
+                FlowTurn::Ended(ended) => return ended,
+                FlowTurn::Again(after) => self.pass(after),
             }
         }
     }
@@ -140,58 +144,60 @@ impl Lab {
     }
 }
 
-type Task = Row<Context, (), ()>;
+type Task = TaskRow<Context, (), ()>;
 
 const ASKING: &str = "Asking";
 
 /// A flow that asks the extension, and waits for its answer.
-fn flow(ask: Task, wait: Run<Context>) -> Flow<Context> {
-    Flow::new("test", &[ask, Row::new("Waiting", wait, ()).after(&[ASKING])], &())
+fn flow(ask: Task, wait: TaskFunction<Context>) -> Flow<Context> {
+    Flow::new("test", &[ask, TaskRow::new("Waiting", wait, ()).after(&[ASKING])], &())
 }
 
-fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<Step, Failed> {
-    cx.target.wait_ready(&cx.client, Patience::of(&cx.target.resource), attempt)
+fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    cx.target.wait_ready(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt)
 }
 
 fn ready() -> Flow<Context> {
-    let deploy: Run<Context> = |cx, _| {
+    let deploy: TaskFunction<Context> = |cx, _| {
         cx.target.deploy(&cx.client, &cx.wish, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    flow(Row::new(ASKING, deploy, ()), wait_ready)
+    flow(TaskRow::new(ASKING, deploy, ()), wait_ready)
 }
 
 fn needed() -> Flow<Context> {
-    let deploy: Run<Context> = |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now());
-    flow(Row::new(ASKING, deploy, ()).within(Duration::from_secs(120)), wait_ready)
+    let deploy: TaskFunction<Context> =
+        |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now());
+    flow(TaskRow::new(ASKING, deploy, ()).within(Duration::from_secs(120)), wait_ready)
 }
 
 fn gone() -> Flow<Context> {
-    let delete: Run<Context> = |cx, _| {
+    let delete: TaskFunction<Context> = |cx, _| {
         cx.target.delete(&cx.client, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    let wait: Run<Context> =
-        |cx, attempt| cx.target.wait_gone(&cx.client, Patience::of(&cx.target.resource), attempt);
-    flow(Row::new(ASKING, delete, ()), wait)
+    let wait: TaskFunction<Context> =
+        |cx, attempt| cx.target.wait_gone(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt);
+    flow(TaskRow::new(ASKING, delete, ()), wait)
 }
 
 fn migrated() -> Flow<Context> {
-    let migrate: Run<Context> = |cx, _| {
+    let migrate: TaskFunction<Context> = |cx, _| {
         cx.target.migrate(&cx.client, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    let wait: Run<Context> =
-        |cx, attempt| cx.target.wait_migrated(&cx.client, Patience::of(&cx.target.resource), attempt);
-    flow(Row::new(ASKING, migrate, ()), wait)
+    let wait: TaskFunction<Context> = |cx, attempt| {
+        cx.target.wait_migrated(&cx.client, ExtensionPatience::of(&cx.target.resource), attempt)
+    };
+    flow(TaskRow::new(ASKING, migrate, ()), wait)
 }
 
 fn restored() -> Flow<Context> {
-    let restore: Run<Context> = |cx, _| {
+    let restore: TaskFunction<Context> = |cx, _| {
         cx.target.restore(&cx.client, &cx.wish, &cx.memory, cx.clock.now())?;
-        Ok(Step::Done)
+        Ok(TaskStep::Done)
     };
-    flow(Row::new(ASKING, restore, ()), wait_ready)
+    flow(TaskRow::new(ASKING, restore, ()), wait_ready)
 }
 
 fn good(errors: &[TaskError]) {
@@ -213,9 +219,9 @@ fn an_object_is_reconciled_each_time_and_deleted_with_a_confirmation() {
     assert_ne!(second["metadata"]["annotations"][TIMESTAMP], asked_at);
     assert_eq!(second["spec"], first["spec"]);
     assert_eq!(lab.asked.len(), 2, "{:?}", lab.asked);
-    let all = Target::of_class(&cx.client, &EXTENSION, "garden", "seed").unwrap();
+    let all = ExtensionObject::of_class(&cx.client, &EXTENSION, "garden", "seed").unwrap();
     assert_eq!(all, [cx.target.clone()]);
-    assert_eq!(Target::of_class(&cx.client, &EXTENSION, "garden", "shoot").unwrap(), []);
+    assert_eq!(ExtensionObject::of_class(&cx.client, &EXTENSION, "garden", "shoot").unwrap(), []);
     let mark = lab.seed.request_count();
     good(&lab.run(gone(), &mut cx));
     assert_eq!(lab.object(&cx), None);
@@ -265,8 +271,8 @@ fn the_wait_for_a_silent_extension_ends_with_a_timeout() {
     let ended = loop {
         let now = || -> Mono { lab.clock.mono() };
         match flow.turn(&mut cx, &now, &mut Silent) {
-            Turn::Ended(ended) => break ended,
-            Turn::Again(after) => lab.pass(after),
+            FlowTurn::Ended(ended) => break ended,
+            FlowTurn::Again(after) => lab.pass(after),
         }
     };
     let took = lab.clock.mono() - begun;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gardenlet::api::core::{CONFIG_MAP, NAMESPACE};
 use gardenlet::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
-use gardenlet::kube::{Client, Error, ListParams, Method, Patch, Verdict, WatchEvent, WatchParams};
+use gardenlet::kube::{Client, Error, ErrorVerdict, ListParams, Method, Patch, WatchEvent, WatchParams};
 use serde_json::{Value, json};
 
 use support::http::faults::{Action, failure};
@@ -45,10 +45,10 @@ fn stored(cluster: &TestCluster) -> String {
 fn refusals_carry_their_status() {
     let (cluster, client, _) = cluster();
     let table = [
-        (409, Verdict::Conflict),
-        (403, Verdict::Denied),
-        (401, Verdict::Denied),
-        (500, Verdict::Unreachable),
+        (409, ErrorVerdict::Conflict),
+        (403, ErrorVerdict::Denied),
+        (401, ErrorVerdict::Denied),
+        (500, ErrorVerdict::Unreachable),
     ];
     for (status, verdict) in table {
         let fault = cluster.faults().on("GET", "/configmaps/a").once().answer(status);
@@ -58,7 +58,7 @@ fn refusals_carry_their_status() {
     }
     cluster.faults().on("GET", "/configmaps/a").once().answer_later(429, 7);
     let verdict = get(&client).unwrap_err().verdict();
-    assert_eq!(verdict, Verdict::Throttled(Some(Duration::from_secs(7))));
+    assert_eq!(verdict, ErrorVerdict::Throttled(Some(Duration::from_secs(7))));
 }
 
 #[test]
@@ -85,11 +85,14 @@ fn connections_break_before_and_after_the_effect() {
         let (before, value) = (stored(&cluster), format!("v{number}"));
         cluster.faults().on("PATCH", "/configmaps/a").once().then(action);
         let error = write(&client, &value).unwrap_err();
-        assert!(matches!(error.verdict(), Verdict::Unreachable | Verdict::Invalid), "{number}: {error:?}");
+        assert!(
+            matches!(error.verdict(), ErrorVerdict::Unreachable | ErrorVerdict::Invalid),
+            "{number}: {error:?}"
+        );
         assert_eq!(stored(&cluster), if takes_effect { value } else { before }, "{number}");
     }
     cluster.faults().on("PATCH", "/configmaps/a").once().then(Action::Html(502));
-    assert_eq!(write(&client, "html").unwrap_err().verdict(), Verdict::Unreachable);
+    assert_eq!(write(&client, "html").unwrap_err().verdict(), ErrorVerdict::Unreachable);
     let broken = cluster.requests().into_iter().filter(|r| r.fault.is_some()).count();
     assert_eq!(broken, 5);
 }
@@ -100,7 +103,7 @@ fn silence_and_delay_follow_the_clock_of_the_server() {
     cluster.faults().on("GET", "/configmaps/a").once().then(Action::Silence(Duration::from_secs(3_600)));
     assert_eq!(
         get(&client.with_deadline(Duration::from_millis(200))).unwrap_err().verdict(),
-        Verdict::Unreachable
+        ErrorVerdict::Unreachable
     );
     let advancing = simulated.clone();
     let action = Action::Tell(Arc::new(move |_| advancing.advance(Duration::from_secs(60))));
@@ -172,7 +175,7 @@ fn the_server_goes_down_and_comes_back() {
     let (cluster, client, _) = cluster();
     get(&client).unwrap();
     cluster.server().down();
-    assert_eq!(get(&client).unwrap_err().verdict(), Verdict::Unreachable);
+    assert_eq!(get(&client).unwrap_err().verdict(), ErrorVerdict::Unreachable);
     cluster.server().up().unwrap();
     get(&client).unwrap();
     cluster.server().set_healthy(false);
@@ -199,7 +202,7 @@ fn certificates_expire_on_both_sides() {
     get(&client).unwrap();
     cluster.serve_certificate(TIME.minus(Duration::from_secs(60)), TIME);
     cluster.server().cut();
-    assert_eq!(get(&client).unwrap_err().verdict(), Verdict::Unreachable);
+    assert_eq!(get(&client).unwrap_err().verdict(), ErrorVerdict::Unreachable);
     cluster.rotate_ca();
     assert!(get(&client).is_err());
     get(&cluster.client()).unwrap();

@@ -6,10 +6,10 @@ use gardenlet::api::gardener::{CLOUD_PROFILE, INTERNAL_SECRET, PROJECT, SHOOT, S
 use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::format::yaml;
-use gardenlet::kube::request::Request;
+use gardenlet::kube::request::ApiRequest;
 use gardenlet::kube::{self, Client, DeleteParams, Error, Patch};
 use gardenlet::pki::AnyKey;
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
+use gardenlet::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, ServerNames, common_name};
 use serde_json::{Value, json};
 
 use support::TestCluster;
@@ -90,7 +90,7 @@ fn patch(client: &Client, name: &str, subresource: &str, patch: &Value) -> Resul
         "" => SHOOT.object_path(&key),
         subresource => SHOOT.subresource_path(&key, subresource),
     };
-    client.fetch(&Request::patch(path, &Patch::Strategic(patch.clone())))
+    client.fetch(&ApiRequest::patch(path, &Patch::Strategic(patch.clone())))
 }
 
 fn annotate(client: &Client, name: &str, key: &str, value: &Value) -> Result<Value, Error> {
@@ -767,15 +767,15 @@ fn an_exposure_class_limits_the_seeds_of_its_shoots() {
 /// A CA with an RSA key, as the secrets manager stores it: certificate and key, PEM.
 fn client_authority(now: Timestamp) -> (String, String) {
     let key = AnyKey::new_rsa(2048, &|| false).unwrap();
-    let template = Template {
+    let template = CertificateTemplate {
         subject: common_name("ca-client-58f8e9ac"),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: now.unix() - 3_600,
         not_after_unix_s: now.unix() + 365 * 86_400,
         usage: None,
         authority: Authority::CertificatesAndRevocations,
     };
-    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    let certificate = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
     (certificate, key.to_pem())
 }
 
@@ -856,6 +856,6 @@ fn the_subresources_are_discovered() {
         assert!(names.contains(&name), "{name} is not in {names:?}");
     }
     let path = PROJECT.subresource_path(&Key::cluster("p"), "binding");
-    let nowhere = garden.client().fetch::<Value>(&Request::patch(path, &Patch::Merge(json!({}))));
+    let nowhere = garden.client().fetch::<Value>(&ApiRequest::patch(path, &Patch::Merge(json!({}))));
     assert_eq!(refusal(nowhere).0, 404, "only Shoots are bound");
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use flate2::{Compression, write::GzEncoder};
 use gardenlet::base::stop::Stop;
-use gardenlet::chart::child::{Renderer, Request};
+use gardenlet::chart::child::{RenderRequest, Renderer};
 use gardenlet::chart::render::secret_text;
 use serde_json::{Value, json};
 
@@ -272,8 +272,8 @@ fn numbers() -> Vec<Row> {
     .collect()
 }
 
-fn request() -> Request {
-    Request {
+fn request() -> RenderRequest {
+    RenderRequest {
         resources: Value::Null,
         mix_in: serde_json::Map::new(),
         name: "bad".to_owned(),

@@ -14,7 +14,9 @@ use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::config::settings;
 use gardenlet::net::{Dial, ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
-use gardenlet::oci::{Cache, Error, Keychain, Network, Order, Puller, Reference, SILENCE, Verdict};
+use gardenlet::oci::{
+    ArtifactReference, Cache, Error, Keychain, PullOrder, PullVerdict, Puller, RegistryNetwork, SILENCE,
+};
 use serde_json::json;
 
 use support::http::message::{Request, Response};
@@ -56,7 +58,7 @@ impl Place {
 
     /// A program that has just started.
     fn puller(&self, stop: &Stop) -> Puller {
-        let network = Network {
+        let network = RegistryNetwork {
             dialer: Arc::clone(&self.dialer),
             proxy: ProxyPolicy::from_env(&self.proxy),
             system_cas: SystemCas::default(),
@@ -66,10 +68,10 @@ impl Place {
         Puller::new(network, self.registries.clone(), Cache::new(Some(&self.directory), 64 << 20), stop)
     }
 
-    fn order(&self, suffix: &str) -> Order {
+    fn order(&self, suffix: &str) -> PullOrder {
         let text = format!("{}/{REPOSITORY}{suffix}", self.registry.address);
-        Order {
-            reference: Reference::parse(&text).unwrap(),
+        PullOrder {
+            reference: ArtifactReference::parse(&text).unwrap(),
             keychain: Keychain::parse(self.logins.as_bytes()).unwrap(),
             ca_bundle: Some(self.registry.ca.as_bytes().into()),
         }
@@ -81,7 +83,7 @@ impl Place {
         self.puller(&stop).pull(&self.order(suffix), &stop)?.read_all(64 << 20)
     }
 
-    fn fails(&self, suffix: &str) -> (Verdict, String) {
+    fn fails(&self, suffix: &str) -> (PullVerdict, String) {
         let error = self.pull(suffix).unwrap_err();
         (error.verdict(), chain(&error))
     }
@@ -150,11 +152,11 @@ fn a_pinned_digest_needs_no_request_and_a_tag_needs_one() {
     place.registry.down();
     assert_eq!(place.pull(&format!("@{pinned}")).unwrap(), chart);
     let (verdict, text) = place.fails(":1.0.0");
-    assert_eq!(verdict, Verdict::Retry, "{text}");
+    assert_eq!(verdict, PullVerdict::Retry, "{text}");
     // A damaged file is not used.
     let file = place.directory.join("charts").join(digest(&chart).trim_start_matches("sha256:"));
     std::fs::write(&file, b"torn").unwrap();
-    assert_eq!(place.fails(&format!("@{pinned}")).0, Verdict::Retry);
+    assert_eq!(place.fails(&format!("@{pinned}")).0, PullVerdict::Retry);
     assert!(!file.exists());
 }
 
@@ -190,7 +192,7 @@ fn all_authentication_methods_work() {
             Err(error) => {
                 let text = chain(&error);
                 assert!(!expected && text.contains("401"), "{access:?} {entry}: {text}");
-                assert_eq!(error.verdict(), Verdict::Configuration);
+                assert_eq!(error.verdict(), PullVerdict::Configuration);
                 assert!(
                     !text.contains("hunter") && !text.contains("refresh-me") && !text.contains("secret-of")
                 );
@@ -235,7 +237,7 @@ fn the_agent_gives_up_on_a_registry_that_always_asks_for_more() {
             (request.path != "/token").then_some(Answer::Reply(refused))
         });
         let (verdict, text) = place.fails(":1");
-        assert_eq!(verdict, Verdict::Configuration, "{text}");
+        assert_eq!(verdict, PullVerdict::Configuration, "{text}");
         assert!(text.contains("401") && text.contains("DENIED"), "{text}");
         assert!(place.registry.take_seen().len() <= 8);
     }
@@ -262,7 +264,7 @@ fn content_with_a_wrong_digest_is_deleted() {
     };
     place.registry.twist(flip(is_blob));
     let (verdict, text) = place.fails(":1");
-    assert_eq!(verdict, Verdict::Retry);
+    assert_eq!(verdict, PullVerdict::Retry);
     assert!(text.starts_with("the chart has digest sha256:"), "{text}");
     place.registry.twist(flip(|request| request.path.contains("/manifests/")));
     for suffix in [":1".to_owned(), format!("@{pinned}")] {
@@ -333,7 +335,10 @@ fn a_request_to_a_silent_registry_is_repeated() {
     let stop = Stop::new();
     let error = place.puller(&stop).on_clock(fast_clock()).pull(&place.order(":1"), &stop).unwrap_err();
     let text = chain(&error);
-    assert!(error.verdict() == Verdict::Retry && text.ends_with("timeout: silence of the server"), "{text}");
+    assert!(
+        error.verdict() == PullVerdict::Retry && text.ends_with("timeout: silence of the server"),
+        "{text}"
+    );
     assert_eq!(place.seen().iter().filter(|line| line.contains("blobs")).count(), 4);
 }
 
@@ -358,7 +363,7 @@ fn without_ranges_a_download_starts_again() {
     place.registry.push(REPOSITORY, "1", &chart);
     place.registry.twist(|request, usual| is_blob(request).then(|| Answer::Cut(usual.clone(), 100)));
     let (verdict, text) = place.fails(":1");
-    assert_eq!(verdict, Verdict::Retry, "{text}");
+    assert_eq!(verdict, PullVerdict::Retry, "{text}");
     // The agent deletes a part that an earlier run has left damaged.
     let place = Place::new();
     let pinned = place.registry.push(REPOSITORY, "1", &chart);
@@ -419,7 +424,7 @@ fn redirects_are_followed_without_credentials() {
             is_ours.then(|| Answer::Reply(refusal(302, "X").header("Location", target.clone())))
         });
         let (verdict, text) = place.fails(":1");
-        assert_eq!(verdict, Verdict::Configuration, "{text}");
+        assert_eq!(verdict, PullVerdict::Configuration, "{text}");
         assert!(text.contains(expected) && !text.contains("hunter2"), "{text}");
     }
 }
@@ -465,7 +470,7 @@ fn a_registry_cannot_redirect_to_this_machine() {
             place.forget();
             leading(&place, &format!("http://{host}:{port}/token"), by_redirect);
             let (verdict, text) = place.fails(":1");
-            assert_eq!(verdict, Verdict::Configuration, "{host}: {text}");
+            assert_eq!(verdict, PullVerdict::Configuration, "{host}: {text}");
             let seen: Vec<String> = thief.take_seen().iter().map(|r| r.path.clone()).collect();
             assert!(seen.is_empty(), "{host} by redirect {by_redirect}: {seen:?}");
         }
@@ -492,7 +497,7 @@ fn content_that_is_too_large_is_refused() {
     wide["annotations"] = json!({"x": "x".repeat(5 << 20)});
     place.registry.put_manifest(REPOSITORY, "wide", MANIFEST, wide.to_string().as_bytes());
     let (verdict, text) = place.fails(":wide");
-    assert_eq!((verdict, text.as_str()), (Verdict::Configuration, "manifest larger than 4194304 bytes"));
+    assert_eq!((verdict, text.as_str()), (PullVerdict::Configuration, "manifest larger than 4194304 bytes"));
     // More bytes than announced.
     place.registry.push(REPOSITORY, "more", &chart(1_000));
     place.registry.twist(|request, usual| {
@@ -538,10 +543,10 @@ fn manifests_of_all_kinds_are_understood_or_refused() {
         (":html", "the registry's answer is not an OCI manifest"),
     ];
     for (tag, expected) in table {
-        assert_eq!(place.fails(tag), (Verdict::Configuration, expected.to_owned()));
+        assert_eq!(place.fails(tag), (PullVerdict::Configuration, expected.to_owned()));
     }
     let fixed = format!("@{}", digest(json!({"schemaVersion": 2, "layers": []}).to_string().as_bytes()));
-    assert_eq!(place.fails(&fixed), (Verdict::Final, "no layers found".to_owned()));
+    assert_eq!(place.fails(&fixed), (PullVerdict::Final, "no layers found".to_owned()));
     // Without any headers of its own.
     place.forget();
     place.registry.twist(|request, usual| {
@@ -569,7 +574,7 @@ fn a_busy_registry_gets_the_time_it_asks_for() {
     let puller = place.puller(&stop);
     let fails = || {
         let error = puller.pull(&place.order(":1"), &stop).unwrap_err();
-        assert_eq!(error.verdict(), Verdict::Retry);
+        assert_eq!(error.verdict(), PullVerdict::Retry);
         chain(&error)
     };
     assert!(fails().ends_with("answers 429 for manifest 1"));
@@ -663,7 +668,7 @@ fn a_pull_that_takes_too_long_ends_and_keeps_its_part() {
     let stop = Stop::new();
     let puller = place.puller(&stop).on_clock(clock.clone());
     let error = puller.pull(&place.order(&format!("@{pinned}")), &stop).unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Retry, "{}", chain(&error));
+    assert_eq!(error.verdict(), PullVerdict::Retry, "{}", chain(&error));
     assert!(clock.mono() >= Duration::from_secs(290), "{:?}", clock.mono());
     assert!(place.files().iter().any(|name| name.ends_with(".part")), "{:?}", place.files());
 }
@@ -710,7 +715,7 @@ fn certificates_and_plain_http_are_configured_per_host() {
     for (path, why) in [(wide, "larger than 1048576 bytes"), (place.directory.join("gone"), "No such file")] {
         place.registries[0].certificate_file = Some(path);
         let (verdict, text) = place.fails(":1");
-        assert!(verdict == Verdict::Configuration && text.contains(why), "{text}");
+        assert!(verdict == PullVerdict::Configuration && text.contains(why), "{text}");
     }
 
     let mut place = Place::with(Registry::start_plain(&Clock::system()));
@@ -819,8 +824,8 @@ fn proxies_are_used_for_registries_too() {
     // Loopback addresses never use the proxy. So the test asks for the registry by a name that is not loopback.
     place.proxy =
         ProxyEnv::from_lookup(|name| (name == "HTTPS_PROXY").then(|| format!("http://u:hunter2@{proxy}")));
-    let order = Order {
-        reference: Reference::parse("registry.example.org/charts/echo:1").unwrap(),
+    let order = PullOrder {
+        reference: ArtifactReference::parse("registry.example.org/charts/echo:1").unwrap(),
         keychain: Keychain::default(),
         ca_bundle: None,
     };
@@ -854,8 +859,8 @@ fn a_chart_is_pulled_through_a_proxy_with_a_login() {
         // Loopback addresses never use the proxy. So the registry has a name that only the proxy can resolve.
         let name = format!("{NAME}:{}", target.port());
         place.logins = json!({"auths": {&name: {"username": "robot", "password": "hunter2"}}}).to_string();
-        let order = Order {
-            reference: Reference::parse(&format!("{name}/{REPOSITORY}:1")).unwrap(),
+        let order = PullOrder {
+            reference: ArtifactReference::parse(&format!("{name}/{REPOSITORY}:1")).unwrap(),
             ..place.order(":1")
         };
         let mut pull = |password: &str| {

@@ -67,7 +67,7 @@ pub fn image_of_the_chart() -> String {
     image.as_str().unwrap().to_owned()
 }
 
-fn configuration(objects: &[Value]) -> config::Loaded {
+fn configuration(objects: &[Value]) -> config::LoadedConfig {
     let map = find(objects, "ConfigMap", "gardenlet-configmap-");
     config::load(map["data"]["config.yaml"].as_str().unwrap(), "config.yaml").unwrap()
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use gardenlet::base::stop::Stop;
-use gardenlet::chart::child::{Error, Renderer, Request};
+use gardenlet::chart::child::{Error, RenderRequest, Renderer};
 use serde_json::json;
 
 use crate::charts;
@@ -12,8 +12,8 @@ fn child() -> Renderer {
     Renderer::Child { program: PathBuf::from(env!("CARGO_BIN_EXE_gardenlet")) }
 }
 
-fn request() -> Request {
-    Request {
+fn request() -> RenderRequest {
+    RenderRequest {
         resources: serde_json::Value::Null,
         mix_in: serde_json::Map::new(),
         name: "echo".to_owned(),

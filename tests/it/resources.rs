@@ -13,7 +13,7 @@ use gardenlet::base::metrics::Metrics;
 use gardenlet::base::stop::Stop;
 use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, Connection, Options as ClientOptions};
-use gardenlet::resources::{Resources, Settings, Target};
+use gardenlet::resources::{ApplierSettings, ManagedResourceApplier, TargetCluster};
 use gardenlet::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use gardenlet::runtime::fence::Fence;
 use gardenlet::runtime::source::WatchSource;
@@ -30,7 +30,7 @@ const GROUP: &str = "resources.gardener.cloud";
 struct Rig {
     seed: TestCluster,
     time: Arc<Simulated>,
-    resources: Resources,
+    resources: ManagedResourceApplier,
     cx: ReconcileContext,
 }
 
@@ -53,7 +53,7 @@ impl Rig {
             metrics: Metrics::new(),
             events: gardenlet::runtime::events::EventRecorder::new("test"),
         };
-        Self { resources: Resources::new(client, Settings::default()), seed, time, cx }
+        Self { resources: ManagedResourceApplier::new(client, ApplierSettings::default()), seed, time, cx }
     }
 
     /// A Secret with manifests, and the ManagedResource that refers to it.
@@ -649,7 +649,7 @@ fn without_the_lease_nothing_is_written() {
     rig.secret("mr", &[config_map("b", "1")]);
     let lease = Fence::new(rig.cx.clock.clone(), "garden/gardener-resource-manager");
     let client = client_under(&rig.seed, &rig.cx.clock, Some(&lease));
-    rig.resources = Resources::new(client, Settings::default());
+    rig.resources = ManagedResourceApplier::new(client, ApplierSettings::default());
     let before = rig.seed.requests().len();
     let key = Key::new("garden", "mr");
     let failures = [
@@ -892,7 +892,7 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     rig.seed.create("resources.gardener.cloud/v1alpha1", "managedresources", &object);
     let own = || rig.seed.get(GROUP, "managedresources", &key.namespace, &key.name);
     let applied = || other.get("", "configmaps", "garden", "echo");
-    let round = |resources: &Resources| resources.applying().reconcile(&key, &rig.cx).unwrap();
+    let round = |resources: &ManagedResourceApplier| resources.applying().reconcile(&key, &rig.cx).unwrap();
 
     // No applier is responsible yet.
     assert_eq!(round(&rig.resources), ReconcileOutcome::Done);
@@ -900,7 +900,7 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
 
     let Applier(client) = client(&other, &rig.cx.clock);
     let managed = WatchSource::default();
-    rig.resources.set_target(&key.namespace, Some(Target::shoot(client.clone(), "one")), &managed);
+    rig.resources.set_target(&key.namespace, Some(TargetCluster::shoot(client.clone(), "one")), &managed);
     assert_ne!(round(&rig.resources), ReconcileOutcome::Done);
     assert_eq!(
         applied().unwrap()["metadata"]["annotations"]["resources.gardener.cloud/origin"],
@@ -925,8 +925,9 @@ fn a_second_cluster_is_served_as_long_as_it_is_a_target() {
     assert!(own().is_some() && applied().is_some());
 
     // The target returns, with another applier: the deletion continues.
-    let successor = Resources::new(self::client(&rig.seed, &rig.cx.clock), Settings::default());
-    successor.set_target(&key.namespace, Some(Target::shoot(client, "one")), &managed);
+    let successor =
+        ManagedResourceApplier::new(self::client(&rig.seed, &rig.cx.clock), ApplierSettings::default());
+    successor.set_target(&key.namespace, Some(TargetCluster::shoot(client, "one")), &managed);
     assert_eq!(round(&successor), ReconcileOutcome::After(Duration::from_secs(5)));
     assert_eq!(round(&successor), ReconcileOutcome::Done);
     assert!(own().is_none() && applied().is_none());

@@ -12,11 +12,15 @@ use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::flow::Failed;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, Connection, Options as ClientOptions, Seed};
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
+use gardenlet::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, common_name,
+};
 use gardenlet::pki::keys::RsaKeys;
 use gardenlet::pki::{AnyKey, Certificate};
 use gardenlet::runtime::fence::Fence;
-use gardenlet::secrets::{Config, Error, Options, Place, Rotation, Secrets, Stored, TokenUser};
+use gardenlet::secrets::{
+    Error, Options, SecretConfig, Secrets, SecretsLocation, SecretsRotation, StoredSecret, TokenUser,
+};
 use serde_json::{Value, json};
 
 use support::http::record::Recorded;
@@ -32,7 +36,7 @@ struct Rig {
     seed: TestCluster,
     time: Arc<Simulated>,
     keys: Arc<FixtureKeys>,
-    place: Place,
+    place: SecretsLocation,
 }
 
 impl Rig {
@@ -42,7 +46,7 @@ impl Rig {
         let seed = TestCluster::start(ClusterOptions::new(name, &clock));
         seed.create("v1", "namespaces", &json!({"metadata": {"name": NAMESPACE}}));
         let keys = Arc::new(FixtureKeys::default());
-        let place = Place {
+        let place = SecretsLocation {
             client: client(&seed, &clock, None),
             namespace: NAMESPACE.to_owned(),
             identity: "gardenlet".to_owned(),
@@ -53,7 +57,7 @@ impl Rig {
     }
 
     fn load(&self) -> Secrets {
-        let rotation = Rotation { renews_cas: true, ..Rotation::default() };
+        let rotation = SecretsRotation { renews_cas: true, ..SecretsRotation::default() };
         Secrets::load(self.place.clone(), &rotation).unwrap()
     }
 
@@ -120,43 +124,47 @@ fn client(seed: &TestCluster, clock: &Clock, lease: Option<&Fence>) -> Seed {
     Seed(Client::new(connection, options).unwrap())
 }
 
-fn ca_seed() -> Config {
-    Config::Ca { name: "ca-seed".to_owned(), common_name: "kubernetes".to_owned(), validity: Some(30 * DAY) }
+fn ca_seed() -> SecretConfig {
+    SecretConfig::Ca {
+        name: "ca-seed".to_owned(),
+        common_name: "kubernetes".to_owned(),
+        validity: Some(30 * DAY),
+    }
 }
 
 fn ca_options() -> Options {
     Options { persist: true, keep_old: true, ignore_old_after: Some(DAY), ..Options::default() }
 }
 
-fn leaf(name: &str, usage: Usage) -> Config {
-    Config::Leaf {
+fn leaf(name: &str, usage: KeyUsage) -> SecretConfig {
+    SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: name.to_owned(),
         organizations: vec![],
         usage,
-        names: Names::default(),
+        names: ServerNames::default(),
         validity: Some(100 * DAY),
         skip_ca: false,
         with_chain: false,
     }
 }
 
-fn wanted() -> [(&'static str, Config, Options); 3] {
+fn wanted() -> [(&'static str, SecretConfig, Options); 3] {
     let signed = Options { signed_by: Some("ca-seed".to_owned()), ..Options::default() };
     [
         ("ca", ca_seed(), ca_options()),
-        ("server", leaf("server", Usage::Server), signed.clone()),
-        ("client", leaf("client", Usage::Client), signed),
+        ("server", leaf("server", KeyUsage::Server), signed.clone()),
+        ("client", leaf("client", KeyUsage::Client), signed),
     ]
 }
 
-fn token() -> Config {
+fn token() -> SecretConfig {
     let user = TokenUser { username: "u".to_owned(), user_id: "u".to_owned(), groups: vec![] };
-    Config::StaticToken { name: "token".to_owned(), tokens: [("u".to_owned(), user)].into() }
+    SecretConfig::StaticToken { name: "token".to_owned(), tokens: [("u".to_owned(), user)].into() }
 }
 
 /// A CA Secret of another program, with the name that the manager gives to a CA without options, and its content.
-fn made_elsewhere(config: &Config) -> Stored {
+fn made_elsewhere(config: &SecretConfig) -> StoredSecret {
     let other = Rig::new("secrets-elsewhere");
     let made = other.load().ensure(config, &ca_options()).unwrap().unwrap();
     (*made).clone()
@@ -239,12 +247,12 @@ fn certificates_and_cas_are_renewed_in_time_and_old_cas_removed() {
 #[test]
 fn a_leaf_is_renewed_while_its_ca_stays() {
     let rig = Rig::new("secrets-leaf");
-    let ca = Config::Ca { name: "ca".to_owned(), common_name: "kubernetes".to_owned(), validity: None };
+    let ca = SecretConfig::Ca { name: "ca".to_owned(), common_name: "kubernetes".to_owned(), validity: None };
     let signed = Options { signed_by: Some("ca".to_owned()), ..Options::default() };
     let run = || {
         let mut secrets = rig.load();
         let ca = secrets.ensure(&ca, &ca_options()).unwrap().unwrap();
-        let server = secrets.ensure(&leaf("server", Usage::Server), &signed).unwrap().unwrap();
+        let server = secrets.ensure(&leaf("server", KeyUsage::Server), &signed).unwrap().unwrap();
         secrets.clean_up().unwrap();
         (ca.name.clone(), server.name.clone())
     };
@@ -262,7 +270,7 @@ fn a_leaf_is_renewed_while_its_ca_stays() {
 #[test]
 fn a_damaged_or_foreign_ca_is_reported_and_not_touched() {
     let good = made_elsewhere(&ca_seed());
-    let other = made_elsewhere(&Config::Ca {
+    let other = made_elsewhere(&SecretConfig::Ca {
         name: "ca-other".to_owned(),
         common_name: "other".to_owned(),
         validity: None,
@@ -362,16 +370,16 @@ fn other_secrets_that_lost_their_labels_are_taken_over_as_upstream_does() {
 /// Lets another writer create the Secret, just before the first key is returned.
 #[derive(Debug)]
 struct Rival {
-    place: Place,
+    place: SecretsLocation,
     keys: FixtureKeys,
     was_quicker: AtomicBool,
-    made: Mutex<Option<Arc<Stored>>>,
+    made: Mutex<Option<Arc<StoredSecret>>>,
 }
 
 impl RsaKeys for Rival {
     fn take(&self, bits: usize) -> Option<AnyKey> {
         if !self.was_quicker.swap(true, Ordering::SeqCst) {
-            let mut secrets = Secrets::load(self.place.clone(), &Rotation::default()).unwrap();
+            let mut secrets = Secrets::load(self.place.clone(), &SecretsRotation::default()).unwrap();
             *self.made.lock().unwrap() = secrets.ensure(&ca_seed(), &ca_options()).unwrap();
         }
         self.keys.take(bits)
@@ -387,8 +395,8 @@ fn the_secret_of_a_quicker_writer_is_used() {
         was_quicker: AtomicBool::new(false),
         made: Mutex::default(),
     });
-    let place = Place { keys: rival.clone(), ..rig.place.clone() };
-    let ours = Secrets::load(place, &Rotation::default()).unwrap().ensure(&ca_seed(), &ca_options());
+    let place = SecretsLocation { keys: rival.clone(), ..rig.place.clone() };
+    let ours = Secrets::load(place, &SecretsRotation::default()).unwrap().ensure(&ca_seed(), &ca_options());
     let theirs = rival.made.lock().unwrap().clone().unwrap();
     assert_eq!(ours.unwrap().unwrap(), theirs);
     assert_eq!(rig.names().len(), 2, "the CA and its bundle");
@@ -399,8 +407,8 @@ fn without_the_lease_nothing_is_written_and_no_key_is_lost() {
     let rig = Rig::new("secrets-fenced");
     let lease = Fence::new(rig.place.clock.clone(), "garden/gardenlet-leader-election");
     let client = client(&rig.seed, &rig.place.clock, Some(&lease));
-    let place = Place { client, ..rig.place.clone() };
-    let mut secrets = Secrets::load(place, &Rotation::default()).unwrap();
+    let place = SecretsLocation { client, ..rig.place.clone() };
+    let mut secrets = Secrets::load(place, &SecretsRotation::default()).unwrap();
     for _ in 0..3 {
         let error = secrets.ensure(&ca_seed(), &ca_options()).unwrap_err();
         assert!(matches!(error, Error::Kube { .. }), "{error}");
@@ -415,7 +423,7 @@ fn without_the_lease_nothing_is_written_and_no_key_is_lost() {
 }
 
 /// Secrets that a Go gardenlet wrote for a Shoot, with other keys, and their configurations.
-fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
+fn golden(rig: &Rig) -> Vec<(String, SecretConfig, Options)> {
     let all: Value = serde_json::from_str(include_str!("../fixtures/golden-secrets.json")).unwrap();
     let mut found = Vec::new();
     for secret in all["created"].as_array().unwrap() {
@@ -426,7 +434,7 @@ fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
             "service-account-key" => {
                 let key = rig.keys.take(4_096).unwrap().to_pem();
                 let data = vec![("id_rsa", key)];
-                (Config::RsaKey { name: config, bits: 4_096, for_ssh: false }, data, keeping)
+                (SecretConfig::RsaKey { name: config, bits: 4_096, for_ssh: false }, data, keeping)
             }
             "kube-apiserver-static-token" => {
                 let user = "health-check".to_owned();
@@ -434,12 +442,16 @@ fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
                 let data = vec![("static_tokens.csv", "t,health-check,health-check,".to_owned())];
                 let tokens = [(user, health)].into();
                 let options = Options { persist: true, ..Options::default() };
-                (Config::StaticToken { name: config, tokens }, data, options)
+                (SecretConfig::StaticToken { name: config, tokens }, data, options)
             }
             "kube-apiserver-etcd-encryption-key" => {
                 let data = vec![("key", "key1"), ("secret", "s"), ("encoding", "none"), ("provider", "")];
                 let data = data.into_iter().map(|(key, value)| (key, value.to_owned())).collect();
-                (Config::EncryptionKey { name: config, provider: String::new(), length: 32 }, data, keeping)
+                (
+                    SecretConfig::EncryptionKey { name: config, provider: String::new(), length: 32 },
+                    data,
+                    keeping,
+                )
             }
             ca if ca.starts_with("ca") && !ca.ends_with("-bundle") => {
                 let common_name = match ca {
@@ -449,7 +461,11 @@ fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
                 };
                 let common_name = common_name.to_owned();
                 let options = Options { plain_name: ca != "ca-client", ..keeping };
-                (Config::Ca { name: config, common_name, validity: None }, ca_pair(rig, secret), options)
+                (
+                    SecretConfig::Ca { name: config, common_name, validity: None },
+                    ca_pair(rig, secret),
+                    options,
+                )
             }
             // Other keys give other bundles.
             _ => continue,
@@ -466,15 +482,15 @@ fn golden(rig: &Rig) -> Vec<(String, Config, Options)> {
 fn ca_pair(rig: &Rig, secret: &Value) -> Vec<(&'static str, String)> {
     let key = rig.keys.take(3_072).unwrap();
     let time = |label: &str| secret["labels"][label].as_str().unwrap().parse().unwrap();
-    let template = Template {
+    let template = CertificateTemplate {
         subject: common_name(text(secret, "/name")),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: time("issued-at-time"),
         not_after_unix_s: time("valid-until-time"),
         usage: None,
         authority: Authority::CertificatesAndRevocations,
     };
-    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    let certificate = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
     vec![("ca.crt", certificate), ("ca.key", key.to_pem())]
 }
 
@@ -486,7 +502,7 @@ fn the_secrets_of_a_go_gardenlet_are_taken_over_unchanged() {
     let (keys, mark) = (rig.keys.taken(), rig.seed.request_count());
     let before: Vec<Value> = golden.iter().map(|(name, ..)| rig.secret(name)).collect();
     for _ in 0..2 {
-        let mut secrets = Secrets::load(rig.place.clone(), &Rotation::default()).unwrap();
+        let mut secrets = Secrets::load(rig.place.clone(), &SecretsRotation::default()).unwrap();
         for (name, config, options) in &golden {
             assert_eq!(secrets.ensure(config, options).unwrap().unwrap().name, *name);
         }

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use gardenlet::base::clock::Clock;
-use gardenlet::kube::{self, Warm};
+use gardenlet::kube::{self, WarmConnections};
 use serde_json::json;
 
 use support::cluster::Authorization;
@@ -86,7 +86,7 @@ fn kubectl_reads_objects_of_gardener() {
 #[test]
 fn a_client_closes_connections_that_were_not_used_recently() {
     let clusters = ["a", "b", "c"].map(|name| TestCluster::start(Options::new(name, &Clock::system())));
-    let warm = Warm::up_to(2);
+    let warm = WarmConnections::up_to(2);
     let clients = clusters.each_ref().map(|cluster| {
         let options = kube::Options { warm: Some(warm.clone()), ..kube::Options::default() };
         cluster.client_from(&cluster.admin_kubeconfig(), options)

@@ -8,16 +8,18 @@ use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, STATEFUL_SET};
 use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::components::rollout;
-use gardenlet::flow::{Attempt, Step};
+use gardenlet::flow::{Attempt, TaskStep};
 use gardenlet::kube::{self, Client, Connection, Seed};
 use gardenlet::operation::components::{self, kube_apiserver, kube_controller_manager};
 use gardenlet::pki::AnyKey;
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
+use gardenlet::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, subject,
+};
 use gardenlet::secrets::{self, Secrets};
 use gardenlet::shoot::addresses::{self, Outside};
 use gardenlet::shoot::rotation::{ENCRYPTION_KEY, rotation};
-use gardenlet::shoot::secrets::{Ensured, Made, ensure};
-use gardenlet::shoot::view::{Sources, View};
+use gardenlet::shoot::secrets::{EnsuredSecrets, ShootSecrets, ensure};
+use gardenlet::shoot::view::{ShootView, ShootViewSources};
 use serde_json::{Value, json};
 
 use support::controllers::Share;
@@ -34,12 +36,12 @@ struct Rig {
     site: Site,
     seed: TestCluster,
     client: Seed,
-    view: View,
-    made: Made,
+    view: ShootView,
+    made: ShootSecrets,
 }
 
 /// The Shoot as the garden stores it, and its Seed at the edge.
-fn view() -> View {
+fn view() -> ShootView {
     let mut seed = json!({"metadata": {"name": "edge-1"}, "spec": prepare::seed_spec()});
     seed["spec"]["dns"]["internal"]["type"] = "unmanaged".into();
     let shoot = Workerless::new("s1").version(VERSION).with("/spec/networking/services", SERVICES);
@@ -47,7 +49,13 @@ fn view() -> View {
         .with("/metadata/uid", "6fedff37-803d-40b4-80ba-66e284a593e8")
         .with("/spec/dns", json!({}))
         .build();
-    View::new(Sources { shoot: &shoot, seed: &seed, project: "p", garden: "garden-identity", secrets: &[] })
+    ShootView::new(ShootViewSources {
+        shoot: &shoot,
+        seed: &seed,
+        project: "p",
+        garden: "garden-identity",
+        secrets: &[],
+    })
 }
 
 impl Rig {
@@ -60,7 +68,7 @@ impl Rig {
         seed.create("v1", "namespaces", &json!({"metadata": {"name": view.technical_id}}));
         let client = Seed(seed.client());
         kube_apiserver::deploy_service(&client, &view.technical_id).unwrap();
-        let place = secrets::Place {
+        let place = secrets::SecretsLocation {
             client: client.clone(),
             namespace: view.technical_id.clone(),
             identity: "gardenlet".to_owned(),
@@ -69,7 +77,7 @@ impl Rig {
         };
         let mut secrets = Secrets::load(place, &rotation(&view)).unwrap();
         let outside = expose(&seed, &view.technical_id);
-        let Ensured::All(made) =
+        let EnsuredSecrets::All(made) =
             ensure(&mut secrets, &view, &components::certificates(&view, Some(&outside))).unwrap()
         else {
             panic!("the keys are there");
@@ -143,8 +151,8 @@ impl Rig {
         let resource = if name.starts_with("etcd") { &STATEFUL_SET } else { &DEPLOYMENT };
         let now = Duration::ZERO;
         match rollout::wait(&self.client, resource, &key, &Attempt { begun: now, now, tries: 0 }) {
-            Ok(Step::Done) => None,
-            Ok(Step::Again { why, .. }) => Some(why.text),
+            Ok(TaskStep::Done) => None,
+            Ok(TaskStep::Again { why, .. }) => Some(why.text),
             other => panic!("{other:?}"),
         }
     }
@@ -167,15 +175,16 @@ impl Rig {
         let signing = AnyKey::from_pem(&data["ca.key"]).unwrap();
         let key = AnyKey::new_p256().unwrap();
         let now = self.seed.clock().now().unix();
-        let template = Template {
+        let template = CertificateTemplate {
             subject: subject("admin", &["system:masters".to_owned()]),
-            names: Names::default(),
+            names: ServerNames::default(),
             not_before_unix_s: now - 60,
             not_after_unix_s: now + 600,
-            usage: Some(Usage::Client),
+            usage: Some(KeyUsage::Client),
             authority: Authority::No,
         };
-        let certificate = template.sign(&key, &Issuer::of_pem(&data["ca.crt"], &signing).unwrap()).unwrap();
+        let certificate =
+            template.sign(&key, &CertificateIssuer::of_pem(&data["ca.crt"], &signing).unwrap()).unwrap();
         let connection =
             Connection::new(url).with_ca(self.made.ca_bundle()).with_certificate(certificate, key.to_pem());
         let options = kube::Options {

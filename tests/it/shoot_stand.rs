@@ -10,8 +10,8 @@ use gardenlet::api::meta::Key;
 use gardenlet::base::clock::{Clock, Simulated, Timestamp};
 use gardenlet::kube::{self, Client, Connection, Error, Seed};
 use gardenlet::net::Dial;
-use gardenlet::pki::issue::{Names, Usage};
-use gardenlet::secrets::{Config, Options, Place, Rotation, Secrets, TokenUser};
+use gardenlet::pki::issue::{KeyUsage, ServerNames};
+use gardenlet::secrets::{Options, SecretConfig, Secrets, SecretsLocation, SecretsRotation, TokenUser};
 use serde_json::{Value, json};
 
 use support::api::rules::strip;
@@ -167,8 +167,14 @@ impl Rig {
     }
 }
 
-fn leaf(name: &str, common_name: &str, organizations: &[&str], usage: Usage, names: Names) -> Config {
-    Config::Leaf {
+fn leaf(
+    name: &str,
+    common_name: &str,
+    organizations: &[&str],
+    usage: KeyUsage,
+    names: ServerNames,
+) -> SecretConfig {
+    SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),
         organizations: organizations.iter().map(|group| (*group).to_owned()).collect(),
@@ -183,24 +189,25 @@ fn leaf(name: &str, common_name: &str, organizations: &[&str], usage: Usage, nam
 /// The Secrets that the Deployment mounts, and an administrator's certificate, by their names.
 fn make_secrets(seed: &TestCluster) -> BTreeMap<&'static str, String> {
     let options = kube::Options { qps: 0.0, clock: seed.clock().clone(), ..kube::Options::default() };
-    let place = Place {
+    let place = SecretsLocation {
         client: Seed(seed.client_from(&seed.admin_kubeconfig(), options)),
         namespace: SHOOT.to_owned(),
         identity: "gardenlet".to_owned(),
         keys: Arc::new(FixtureKeys::default()),
         clock: seed.clock().clone(),
     };
-    let mut secrets = Secrets::load(place, &Rotation::default()).unwrap();
+    let mut secrets = Secrets::load(place, &SecretsRotation::default()).unwrap();
     let mut names = BTreeMap::new();
     let bundled = Options { plain_name: true, keep_old: true, ..Options::default() };
-    let ca = |name: &str| Config::Ca { name: name.to_owned(), common_name: name.to_owned(), validity: None };
+    let ca =
+        |name: &str| SecretConfig::Ca { name: name.to_owned(), common_name: name.to_owned(), validity: None };
     for (key, bundle, config) in [
         ("ca", "ca-bundle", ca("ca")),
         ("ca-client", "ca-client-bundle", ca("ca-client")),
         (
             "service-account-key",
             "service-account-key-bundle",
-            Config::RsaKey { name: "service-account-key".to_owned(), bits: 4_096, for_ssh: false },
+            SecretConfig::RsaKey { name: "service-account-key".to_owned(), bits: 4_096, for_ssh: false },
         ),
     ] {
         names.insert(key, secrets.ensure(&config, &bundled).unwrap().unwrap().name.clone());
@@ -208,20 +215,28 @@ fn make_secrets(seed: &TestCluster) -> BTreeMap<&'static str, String> {
     }
     let health = TokenUser { username: "system:health".to_owned(), user_id: "h".to_owned(), groups: vec![] };
     let tokens = [("health-check".to_owned(), health)].into();
-    let server = Names {
+    let server = ServerNames {
         dns: vec![format!("kube-apiserver.{SHOOT}.svc")],
         addresses: [ADDRESS, "203.0.113.1", "127.0.0.1"].map(|address| address.parse().unwrap()).to_vec(),
     };
     let signed_by = |ca: &str| Options { signed_by: Some(ca.to_owned()), ..Options::default() };
     for (key, config, options) in [
-        ("static-token", Config::StaticToken { name: "static-token".to_owned(), tokens }, Options::default()),
-        ("server", leaf("kube-apiserver", "kube-apiserver", &[], Usage::Server, server), signed_by("ca")),
+        (
+            "static-token",
+            SecretConfig::StaticToken { name: "static-token".to_owned(), tokens },
+            Options::default(),
+        ),
+        ("server", leaf("kube-apiserver", "kube-apiserver", &[], KeyUsage::Server, server), signed_by("ca")),
         (
             "admin",
-            leaf("admin", "admin", &["system:masters"], Usage::Client, Names::default()),
+            leaf("admin", "admin", &["system:masters"], KeyUsage::Client, ServerNames::default()),
             signed_by("ca-client"),
         ),
-        ("nobody", leaf("nobody", "nobody", &[], Usage::Client, Names::default()), signed_by("ca-client")),
+        (
+            "nobody",
+            leaf("nobody", "nobody", &[], KeyUsage::Client, ServerNames::default()),
+            signed_by("ca-client"),
+        ),
     ] {
         names.insert(key, secrets.ensure(&config, &options).unwrap().unwrap().name.clone());
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
 use gardenlet::format::base64;
-use gardenlet::kube::{Material, kubeconfig};
+use gardenlet::kube::{InlineOrFile, kubeconfig};
 use gardenlet::pki::Certificate;
 use serde_json::{Value, json};
 
@@ -87,7 +87,8 @@ fn kubeconfig_secret(world: &World) -> String {
     assert_eq!(user, ["client-certificate-data", "client-key-data"]);
     let connection = kubeconfig::parse(&text, std::path::Path::new("/")).unwrap().select("").unwrap();
     let certificate = connection.identity.certificate.unwrap();
-    let (Material::Inline(chain), Material::Inline(key)) = (certificate.chain, certificate.key) else {
+    let (InlineOrFile::Inline(chain), InlineOrFile::Inline(key)) = (certificate.chain, certificate.key)
+    else {
         panic!("not inline")
     };
     assert!(key.starts_with(b"-----BEGIN EC PRIVATE KEY-----"));

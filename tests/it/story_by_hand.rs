@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use gardenlet::base::sorted::SortedMap;
-use gardenlet::config::Loaded;
+use gardenlet::config::LoadedConfig;
 use gardenlet::format::yaml;
 use gardenlet::{app, cli};
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
     let mut io =
         cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
     let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
-    let act = |loaded: &Loaded, of_unit: Vec<(String, String)>| {
+    let act = |loaded: &LoadedConfig, of_unit: Vec<(String, String)>| {
         app::ask_for_identity(loaded, variables.clone().into_iter().chain(of_unit).collect())
     };
     let args = ["rebootstrap", "--config", desk.config.as_str()].map(Into::into).to_vec();

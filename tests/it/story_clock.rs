@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use gardenlet::base::clock::{Clock, Mono, Source, Timestamp};
+use gardenlet::base::clock::{Clock, Mono, TimeSource, Timestamp};
 use serde_json::Value;
 
 use crate::world::{Agent, BUILT, LEASES, Options, World};
@@ -30,7 +30,7 @@ impl Machine {
     }
 }
 
-impl Source for Machine {
+impl TimeSource for Machine {
     fn now(&self) -> Timestamp {
         self.world.now().offset(self.off_s.load(Ordering::SeqCst) * 1_000_000_000)
     }

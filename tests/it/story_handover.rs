@@ -4,7 +4,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use gardenlet::base::clock::{Clock, Mono, Simulated, Source, Timestamp};
+use gardenlet::base::clock::{Clock, Mono, Simulated, TimeSource, Timestamp};
 use serde_json::{Value, json};
 
 use crate::charts;
@@ -142,7 +142,7 @@ impl Napping {
     }
 }
 
-impl Source for Napping {
+impl TimeSource for Napping {
     fn now(&self) -> Timestamp {
         self.time().now()
     }

@@ -27,7 +27,7 @@ pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, Str
     let variable = |name: &str| variables.get(name).cloned();
     let args = words.iter().map(Into::into).collect();
     let nobody =
-        |_: &gardenlet::config::Loaded, _: Vec<(String, String)>| unreachable!("no identity is needed");
+        |_: &gardenlet::config::LoadedConfig, _: Vec<(String, String)>| unreachable!("no identity is needed");
     let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent is started"));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (code, text(output), text(errors))

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use gardenlet::base::clock::{Clock, Simulated};
 use gardenlet::kube::Seed;
-use gardenlet::pki::issue::{Names, Usage};
-use gardenlet::secrets::{Config, Options as Wanted, Place, Rotation, Secrets};
+use gardenlet::pki::issue::{KeyUsage, ServerNames};
+use gardenlet::secrets::{Options as Wanted, SecretConfig, Secrets, SecretsLocation, SecretsRotation};
 use serde_json::{Value, json};
 
 use crate::story_applier;
@@ -34,30 +34,30 @@ const MISSING: [&str; 3] =
 /// One run of the secrets manager, like in the Go gardenlet's Seed flow, some time ago. Vectors from upstream's library
 /// fix the names: `golden-secrets.json` and the tests of `src/secrets`.
 fn secrets(world: &World, ago: Duration) {
-    let place = Place {
+    let place = SecretsLocation {
         client: Seed(world.seed.client()),
         namespace: "garden".to_owned(),
         identity: "gardenlet".to_owned(),
         keys: Arc::new(FixtureKeys::default()),
         clock: Clock::new(Simulated::new(world.clock.now().minus(ago), 1)),
     };
-    let rotation = Rotation { renews_cas: true, ..Rotation::default() };
+    let rotation = SecretsRotation { renews_cas: true, ..SecretsRotation::default() };
     let mut run = Secrets::load(place, &rotation).unwrap();
     let keep = Wanted { keep_old: true, ignore_old_after: Some(DAY), ..Wanted::default() };
     for name in ["ca-seed", "ca-istio-basic-auth-server"] {
-        let ca = Config::Ca {
+        let ca = SecretConfig::Ca {
             name: name.to_owned(),
             common_name: if name == "ca-seed" { "kubernetes" } else { "istio-basic-auth-server" }.to_owned(),
             validity: Some(30 * DAY),
         };
         run.ensure(&ca, &keep).unwrap().unwrap();
     }
-    let server = Config::Leaf {
+    let server = SecretConfig::Leaf {
         name: "gardener-resource-manager-server".to_owned(),
         common_name: GRM.1.to_owned(),
         organizations: Vec::new(),
-        usage: Usage::Server,
-        names: Names::default(),
+        usage: KeyUsage::Server,
+        names: ServerNames::default(),
         validity: None,
         skip_ca: true,
         with_chain: false,

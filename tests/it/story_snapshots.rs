@@ -17,10 +17,10 @@ use gardenlet::base::error::chain;
 use gardenlet::base::stop::Stop;
 use gardenlet::base::{random, thread};
 use gardenlet::net::{ProxyPolicy, SystemCas, SystemDialer};
-use gardenlet::snapshot::Store;
-use gardenlet::snapshot::name::{Name, Snapshot};
+use gardenlet::snapshot::SnapshotStore;
+use gardenlet::snapshot::name::{Snapshot, SnapshotName};
 use gardenlet::snapshot::s3::credentials::Bucket;
-use gardenlet::snapshot::s3::{Network, Pace, S3};
+use gardenlet::snapshot::s3::{S3, StoreNetwork, TransferPace};
 use serde_json::Value;
 
 use support::encoding::base64;
@@ -56,7 +56,7 @@ impl Scene {
     }
 
     fn store_at(&self, prefix: &str, clock: Clock) -> S3 {
-        let network = Network {
+        let network = StoreNetwork {
             dialer: Arc::new(SystemDialer),
             proxy: ProxyPolicy::none(),
             system_cas: SystemCas::default(),
@@ -311,12 +311,15 @@ fn trickling() -> String {
 fn a_store_that_is_never_silent_and_never_done_has_an_end() {
     let scene = Scene::new();
     scene.secret(&[("endpoint", &trickling())]);
-    let pace =
-        Pace { answer: Duration::from_millis(500), list: Duration::from_secs(1), bytes_per_second: 1_500 };
+    let pace = TransferPace {
+        answer: Duration::from_millis(500),
+        list: Duration::from_secs(1),
+        bytes_per_second: 1_500,
+    };
     let store = scene.store().at_pace(pace);
     let error = problem(&store);
     assert!(error.contains("list snapshots (bucket backups") && error.contains("timeout"), "{error}");
-    let snapshot = Snapshot { name: Name::parse(&name(1)).unwrap(), bytes: 1_500 };
+    let snapshot = Snapshot { name: SnapshotName::parse(&name(1)).unwrap(), bytes: 1_500 };
     let mut from = store.open(&snapshot).unwrap();
     let error = from.read_to_end(&mut Vec::new()).unwrap_err().to_string();
     assert!(

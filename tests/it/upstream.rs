@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use gardenlet::components::crds;
 use gardenlet::format::{brotli, yaml};
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, common_name};
+use gardenlet::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, ServerNames, common_name};
 use gardenlet::pki::request::{self, Subject};
 use gardenlet::pki::{AnyKey, PrivateKey};
-use gardenlet::secrets::Config;
+use gardenlet::secrets::SecretConfig;
 use serde_json::{Map, Value, json};
 
 use crate::charts;
@@ -346,18 +346,19 @@ fn authorities(world: &World) {
     const SEED_CA: &str = "ca-seed-fc28a8dd";
     let from = world.clock.now().minus(Duration::from_secs(86_400));
     let until = from.plus(Duration::from_secs(30 * 86_400));
-    let template = Template {
+    let template = CertificateTemplate {
         subject: common_name(SEED_CA),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s: from.unix(),
         not_after_unix_s: until.unix(),
         usage: None,
         authority: Authority::CertificatesAndRevocations,
     };
     let key = AnyKey::from_pem(include_bytes!("../fixtures/keys/rsa-3072-2.pem")).unwrap();
-    let certificate = template.sign(&key, &Issuer::itself(&template, &key).unwrap()).unwrap();
+    let certificate = template.sign(&key, &CertificateIssuer::itself(&template, &key).unwrap()).unwrap();
     let pems = vec![certificate.clone().into_bytes()];
-    let bundle = Config::CertificateBundle { name: "ca-seed-bundle".to_owned(), pems }.checksum().to_string();
+    let bundle =
+        SecretConfig::CertificateBundle { name: "ca-seed-bundle".to_owned(), pems }.checksum().to_string();
     let bundle_name = format!("ca-seed-bundle-{}", &sha256_hex(bundle.as_bytes())[..8]);
     let secret = |name: &str, config: &str, checksum: &str, data: &[(&str, &str)]| {
         let data: Map<String, Value> =

@@ -95,13 +95,13 @@ pub struct World {
 }
 
 /// The log of the whole process. Worlds share it, so searched text should name a server or a seed.
-fn log() -> &'static logging::Capture {
-    static LOG: OnceLock<logging::Capture> = OnceLock::new();
+fn log() -> &'static logging::LogCapture {
+    static LOG: OnceLock<logging::LogCapture> = OnceLock::new();
     LOG.get_or_init(|| {
         let capture = logging::capture();
         logging::start(logging::Options {
             level: log::LevelFilter::Info,
-            format: logging::Format::Text,
+            format: logging::LogFormat::Text,
             is_journal: false,
             clock: Clock::system(),
         });
@@ -800,7 +800,7 @@ fn settings(
     }
     let mut loaded = config::load(&config.to_string(), "config.yaml").unwrap();
     // Shoots of stories are at addresses of loopback.
-    let is_meant = |warning: &config::Problem| {
+    let is_meant = |warning: &config::ConfigProblem| {
         warning.message.starts_with("has no effect: ") || warning.path == "edge.exposure.address"
     };
     assert!(loaded.warnings.iter().all(is_meant), "{:?}", loaded.warnings);

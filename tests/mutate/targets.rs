@@ -10,8 +10,8 @@ use gardenlet::api::core::Secret;
 use gardenlet::api::meta::Resource;
 use gardenlet::base::clock::{Clock, Timestamp};
 use gardenlet::base::stop::Stop;
-use gardenlet::chart::render::{self, KubeVersion, Mode, Options};
-use gardenlet::chart::{Chart, File, Metadata, Table, archive, manifest, set, values};
+use gardenlet::chart::render::{self, KubeVersion, Options, RenderMode};
+use gardenlet::chart::{Chart, File, Metadata, ValuesTable, archive, manifest, set, values};
 use gardenlet::components::images::Images;
 use gardenlet::config;
 use gardenlet::format::semver::{Constraint, Version};
@@ -23,10 +23,12 @@ use gardenlet::kube::kubeconfig;
 use gardenlet::kube::request::{ListParams, WatchParams};
 use gardenlet::limits::{RENDER_STACK_BYTES, WATCH_STACK_BYTES, WORKER_STACK_BYTES};
 use gardenlet::net::{Dial, ProxyPolicy, SystemCas, Url};
-use gardenlet::oci::{Cache, Digest, Keychain, Network, Order, Puller, Reference, SILENCE};
+use gardenlet::oci::{
+    ArtifactReference, Cache, Digest, Keychain, PullOrder, Puller, RegistryNetwork, SILENCE,
+};
 use gardenlet::operation::components;
 use gardenlet::pki::{Certificate, PrivateKey, request};
-use gardenlet::snapshot::name::Name;
+use gardenlet::snapshot::name::SnapshotName;
 use gardenlet::snapshot::s3::xml;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer as _, X509CertificationRequest};
@@ -106,7 +108,7 @@ fn text(input: &[u8]) -> String {
     String::from_utf8_lossy(input).into_owned()
 }
 
-fn options(mode: Mode) -> Options {
+fn options(mode: RenderMode) -> Options {
     Options::new(mode, "release", "default")
 }
 
@@ -120,7 +122,7 @@ fn template(input: &[u8], _: &Path) -> Result<(), String> {
         templates: vec![File { name: "templates/a.yaml".to_owned(), data: Arc::from(input) }],
         ..Chart::default()
     };
-    if let Ok(rendered) = render::render(chart, &options(Mode::Template)) {
+    if let Ok(rendered) = render::render(chart, &options(RenderMode::Template)) {
         rendered.to_text(true);
     }
     Ok(())
@@ -133,8 +135,8 @@ fn chart(input: &[u8], _: &Path) -> Result<(), String> {
         archive::load(&corpus::zipped(&with_checksums(input)))
     };
     if let Ok(chart) = loaded {
-        let _ = render::render(chart.clone(), &options(Mode::Template));
-        let _ = render::render(chart, &options(Mode::Extension)).map(|rendered| rendered.objects());
+        let _ = render::render(chart.clone(), &options(RenderMode::Template));
+        let _ = render::render(chart, &options(RenderMode::Extension)).map(|rendered| rendered.objects());
     }
     Ok(())
 }
@@ -240,7 +242,7 @@ impl Dial for Nobody {
 
 /// The input as a reference, as logins, as the index of a layout and as a manifest in it.
 fn oci(input: &[u8], folder: &Path) -> Result<(), String> {
-    let _ = (Reference::parse(&text(input)), Digest::parse(&text(input)), Keychain::parse(input));
+    let _ = (ArtifactReference::parse(&text(input)), Digest::parse(&text(input)), Keychain::parse(input));
     let digest = Digest::of(input);
     let blobs = folder.join("blobs/sha256");
     let blob = blobs.join(digest.hex());
@@ -252,7 +254,7 @@ fn oci(input: &[u8], folder: &Path) -> Result<(), String> {
         ["r.invalid/charts/x:1".to_owned(), format!("r.invalid/charts/x@sha256:{}", digest.hex())]
     {
         let stop = Stop::new();
-        let network = Network {
+        let network = RegistryNetwork {
             dialer: Arc::new(Nobody(stop.clone())),
             proxy: Ok(ProxyPolicy::none()),
             system_cas: SystemCas::default(),
@@ -265,8 +267,8 @@ fn oci(input: &[u8], folder: &Path) -> Result<(), String> {
             insecure: true,
             ..config::settings::Registry::default()
         };
-        let order = Order {
-            reference: Reference::parse(&reference).map_err(str::to_owned)?,
+        let order = PullOrder {
+            reference: ArtifactReference::parse(&reference).map_err(str::to_owned)?,
             keychain: Keychain::default(),
             ca_bundle: None,
         };
@@ -425,16 +427,21 @@ fn formats(input: &[u8], _: &Path) -> Result<(), String> {
     }
     let _ = layout::format(Timestamp::from_unix(1_000_000_000), 3_600, &text);
     let _ = (layout::parse(&text, "2001-02-03"), layout::parse("2006-01-02T15:04:05.999Z07:00", &text));
-    let kinds =
-        [set::Words::Json, set::Words::Typed, set::Words::Text, set::Words::File, set::Words::Literal];
+    let kinds = [
+        set::SetWords::Json,
+        set::SetWords::Typed,
+        set::SetWords::Text,
+        set::SetWords::File,
+        set::SetWords::Literal,
+    ];
     for words in kinds {
-        let _ = set::apply(&text, words, &mut |path| Ok(path.to_owned()), &mut Table::new());
+        let _ = set::apply(&text, words, &mut |path| Ok(path.to_owned()), &mut ValuesTable::new());
     }
     for name in ["Contents", "Key", "Error"] {
         let _ =
             xml::parse(&text).map(|root| root.all(name).filter_map(|element| element.only("Key")).count());
     }
-    let _ = Name::parse(&text);
+    let _ = SnapshotName::parse(&text);
     let _ = Url::parse(&text).map(|url| (url.authority(), url.base()));
     let _ = (ProxyPolicy::fixed(&text), KubeVersion::of_flag(&text), manifest::split(&text).len());
     Ok(())

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use gardenlet::base::sorted::SortedMap;
 use gardenlet::format::base64;
-use gardenlet::secrets::{Config, TokenUser};
+use gardenlet::secrets::{SecretConfig, TokenUser};
 use serde_json::{Value, json};
 
 use support::random::Random;
@@ -22,7 +22,7 @@ const SHOWN: usize = 5;
 /// Returns how many checksums differ.
 pub(crate) fn run(seed: u64, cases: usize, program: &Path) -> Result<usize, String> {
     let mut random = Random::new(seed);
-    let configs: Vec<Config> = (0..cases).map(|_| config(&mut random)).collect();
+    let configs: Vec<SecretConfig> = (0..cases).map(|_| config(&mut random)).collect();
     let lines: Vec<String> = configs.iter().map(|config| as_go(config).to_string()).collect();
     let theirs = ask(program, &lines)?;
     if theirs.len() != cases {
@@ -76,16 +76,16 @@ fn several<T>(random: &mut Random, one: impl Fn(&mut Random) -> T) -> Vec<T> {
     (0..random.below(4)).map(|_| one(random)).collect()
 }
 
-fn config(random: &mut Random) -> Config {
+fn config(random: &mut Random) -> SecretConfig {
     let name = text(random);
     match random.below(8) {
         0 => {
             let hours = u64::from(number(random));
             let validity = random.chance(50).then(|| Duration::from_secs(hours));
-            Config::Ca { name, common_name: text(random), validity }
+            SecretConfig::Ca { name, common_name: text(random), validity }
         }
-        1 => Config::RsaKey { name, bits: number(random), for_ssh: random.chance(50) },
-        2 => Config::EncryptionKey { name, provider: text(random), length: number(random) },
+        1 => SecretConfig::RsaKey { name, bits: number(random), for_ssh: random.chance(50) },
+        2 => SecretConfig::EncryptionKey { name, provider: text(random), length: number(random) },
         3 => {
             let user = |random: &mut Random| TokenUser {
                 username: text(random),
@@ -94,17 +94,17 @@ fn config(random: &mut Random) -> Config {
             };
             let tokens: SortedMap<_, _> =
                 several(random, |random| (text(random), user(random))).into_iter().collect();
-            Config::StaticToken { name, tokens }
+            SecretConfig::StaticToken { name, tokens }
         }
-        4 => Config::CertificateBundle { name, pems: several(random, bytes) },
-        5 => Config::KeyBundle { name, pems: several(random, bytes) },
-        6 => Config::BasicAuth {
+        4 => SecretConfig::CertificateBundle { name, pems: several(random, bytes) },
+        5 => SecretConfig::KeyBundle { name, pems: several(random, bytes) },
+        6 => SecretConfig::BasicAuth {
             name,
             format: text(random),
             username: text(random),
             password_length: number(random),
         },
-        _ => Config::Kubeconfig {
+        _ => SecretConfig::Kubeconfig {
             name,
             context: text(random),
             server: text(random),
@@ -116,7 +116,7 @@ fn config(random: &mut Random) -> Config {
 }
 
 /// The configuration with the fields of Go's structs, under the name of the type.
-fn as_go(config: &Config) -> Value {
+fn as_go(config: &SecretConfig) -> Value {
     // Gardener omits empty values. The library distinguishes that from a list without items; our configurations cannot.
     let or_nil = |empty: bool, value: Value| if empty { Value::Null } else { value };
     let data = |bytes: &Vec<u8>| or_nil(bytes.is_empty(), json!(base64::encode(bytes)));
@@ -126,16 +126,16 @@ fn as_go(config: &Config) -> Value {
         or_nil(pems.is_empty(), json!(encoded))
     };
     match config {
-        Config::Leaf { .. } | Config::ClientKubeconfig { .. } => Value::Null,
-        Config::Ca { name, common_name, validity } => json!({"CertificateSecretConfig": {
+        SecretConfig::Leaf { .. } | SecretConfig::ClientKubeconfig { .. } => Value::Null,
+        SecretConfig::Ca { name, common_name, validity } => json!({"CertificateSecretConfig": {
             "Name": name, "CommonName": common_name, "CertType": "ca",
             "Validity": validity.map(|time| time.as_secs() * 1_000_000_000)}}),
-        Config::RsaKey { name, bits, for_ssh } => {
+        SecretConfig::RsaKey { name, bits, for_ssh } => {
             json!({"RSASecretConfig": {"Name": name, "Bits": bits, "UsedForSSH": for_ssh}})
         }
-        Config::EncryptionKey { name, provider, length } => json!({"ETCDEncryptionKeySecretConfig": {
+        SecretConfig::EncryptionKey { name, provider, length } => json!({"ETCDEncryptionKeySecretConfig": {
             "Name": name, "Provider": provider, "SecretLength": length}}),
-        Config::StaticToken { name, tokens } => {
+        SecretConfig::StaticToken { name, tokens } => {
             let user = |user: &TokenUser| {
                 let groups = or_nil(user.groups.is_empty(), json!(user.groups));
                 json!({"Username": user.username, "UserID": user.user_id, "Groups": groups})
@@ -145,15 +145,17 @@ fn as_go(config: &Config) -> Value {
             let tokens = or_nil(users.is_empty(), Value::Object(users));
             json!({"StaticTokenSecretConfig": {"Name": name, "Tokens": tokens}})
         }
-        Config::CertificateBundle { name, pems } => {
+        SecretConfig::CertificateBundle { name, pems } => {
             json!({"CertificateBundleSecretConfig": {"Name": name, "CertificatePEMs": all(pems)}})
         }
-        Config::KeyBundle { name, pems } => {
+        SecretConfig::KeyBundle { name, pems } => {
             json!({"RSAPrivateKeyBundleSecretConfig": {"Name": name, "PrivateKeyPEMs": all(pems)}})
         }
-        Config::BasicAuth { name, format, username, password_length } => json!({"BasicAuthSecretConfig": {
-            "Name": name, "Format": format, "Username": username, "PasswordLength": password_length}}),
-        Config::Kubeconfig { name, context, server, ca, token_file, namespace } => {
+        SecretConfig::BasicAuth { name, format, username, password_length } => {
+            json!({"BasicAuthSecretConfig": {
+            "Name": name, "Format": format, "Username": username, "PasswordLength": password_length}})
+        }
+        SecretConfig::Kubeconfig { name, context, server, ca, token_file, namespace } => {
             json!({"KubeconfigSecretConfig": {
                 "Name": name, "ContextName": context, "Namespace": namespace,
                 "Cluster": {"Server": server, "CertificateAuthorityData": data(ca)},

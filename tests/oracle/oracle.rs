@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use gardenlet::chart::render::{self, Mode, Options};
+use gardenlet::chart::render::{self, Options, RenderMode};
 use gardenlet::chart::{Chart, File, Metadata, values};
 
 use crate::grammar::VALUES;
@@ -37,7 +37,7 @@ pub(crate) fn ours(template: &str) -> Outcome {
             ],
             ..Chart::default()
         };
-        let options = Options::new(Mode::Template, "release-name", "default");
+        let options = Options::new(RenderMode::Template, "release-name", "default");
         let rendered = render::render(chart, &options).map_err(|error| error.to_string())?;
         results(&rendered.to_text(false)).remove("c0").ok_or_else(|| "no result".to_owned())?
     };

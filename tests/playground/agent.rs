@@ -12,7 +12,7 @@ use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::chart::child::Renderer;
 use gardenlet::config::{self, Settings};
-use gardenlet::pki::keys::{RsaKeys as _, Stock};
+use gardenlet::pki::keys::{RsaKeyStock, RsaKeys as _};
 
 use crate::World;
 use crate::desk::Desk;
@@ -77,8 +77,8 @@ impl Agent {
 }
 
 /// RSA keys. An agent that has run for a while has some in stock; this one starts to make them at its start.
-fn stock(stop: &Stop) -> Stock {
-    let stock = Stock::new(stop);
+fn stock(stop: &Stop) -> RsaKeyStock {
+    let stock = RsaKeyStock::new(stop);
     for bits in [3_072, 4_096] {
         assert!(stock.take(bits).is_none());
     }
@@ -97,7 +97,7 @@ fn tell(screen: &Arc<Screen>, stop: &Stop) {
     let clock = Clock::system();
     let options = logging::Options {
         level: log::LevelFilter::Debug,
-        format: logging::Format::Text,
+        format: logging::LogFormat::Text,
         is_journal: true,
         clock: clock.clone(),
     };

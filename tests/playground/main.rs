@@ -175,7 +175,7 @@ fn main() -> ExitCode {
 }
 
 /// Ctrl-C, as long as the second value lives.
-fn until_interrupted() -> (Stop, signal::Watch) {
+fn until_interrupted() -> (Stop, signal::SignalWatch) {
     let interrupted = Stop::new();
     let watch = signal::stop_on_signal(&interrupted, || std::process::abort());
     (interrupted, watch.unwrap())

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use gardenlet::base::clock::{Clock, Mono, Source, Timestamp};
+use gardenlet::base::clock::{Clock, Mono, TimeSource, Timestamp};
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 
@@ -34,7 +34,7 @@ pub fn clock() -> Clock {
 #[derive(Debug)]
 struct Pace;
 
-impl Source for Pace {
+impl TimeSource for Pace {
     fn now(&self) -> Timestamp {
         Clock::system().now()
     }

@@ -21,7 +21,7 @@ const INITIALIZED_MESSAGE: &str =
 
 /// The result of a check. Unlike conditions of Kubernetes, Gardener's have a fourth value.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-pub(crate) enum Status {
+pub(crate) enum ConditionStatus {
     /// The condition is met.
     True,
     /// The condition is not met.
@@ -34,7 +34,7 @@ pub(crate) enum Status {
     Unknown,
 }
 
-impl Status {
+impl ConditionStatus {
     /// The text of the API.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
@@ -46,7 +46,7 @@ impl Status {
     }
 }
 
-impl std::fmt::Display for Status {
+impl std::fmt::Display for ConditionStatus {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.as_str())
     }
@@ -60,7 +60,7 @@ pub(crate) struct Condition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// What the check found.
-    pub(crate) status: Status,
+    pub(crate) status: ConditionStatus,
     /// When `status` last changed.
     #[serde(with = "timestamp")]
     pub(crate) last_transition_time: Timestamp,
@@ -96,7 +96,7 @@ impl Finding {
 
 /// How long a failing check is tolerated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct FailurePatience {
     /// How long a condition of this type may be `Progressing`; `None`: it fails at once.
     pub(crate) threshold: Option<Duration>,
     /// `lastUpdateTime` of the object's last operation, if that operation succeeded.
@@ -110,7 +110,7 @@ impl Condition {
     pub(crate) fn initial(kind: &str, now: Timestamp) -> Self {
         Self {
             kind: kind.to_owned(),
-            status: Status::Unknown,
+            status: ConditionStatus::Unknown,
             last_transition_time: now,
             last_update_time: now,
             reason: INITIALIZED.to_owned(),
@@ -121,7 +121,7 @@ impl Condition {
 
     /// The condition after a check: each time changes only with the fields that it belongs to.
     #[must_use]
-    pub(crate) fn updated(&self, now: Timestamp, status: Status, finding: Finding) -> Self {
+    pub(crate) fn updated(&self, now: Timestamp, status: ConditionStatus, finding: Finding) -> Self {
         let mut next = self.clone();
         next.status = status;
         next.reason = or_default(finding.reason, "Unspecified");
@@ -139,33 +139,33 @@ impl Condition {
     /// The condition after a check that found a fault: `Progressing` until the threshold has passed
     /// since `lastTransitionTime`, then `False`.
     #[must_use]
-    pub(crate) fn failed(&self, now: Timestamp, patience: Patience, finding: Finding) -> Self {
+    pub(crate) fn failed(&self, now: Timestamp, patience: FailurePatience, finding: Finding) -> Self {
         let status = self.failed_status(now, patience, &finding.reason);
         self.updated(now, status, finding)
     }
 
-    fn failed_status(&self, now: Timestamp, patience: Patience, reason: &str) -> Status {
+    fn failed_status(&self, now: Timestamp, patience: FailurePatience, reason: &str) -> ConditionStatus {
         let has_succeeded_within =
             |time: Duration| patience.succeeded_at.is_some_and(|at| now.since(at) <= time);
         let Some(threshold) = patience.threshold else {
             let settles = !patience.settles.is_zero() && has_succeeded_within(patience.settles);
-            let was_well = matches!(self.status, Status::True | Status::Progressing);
-            return if settles && was_well { Status::Progressing } else { Status::False };
+            let was_well = matches!(self.status, ConditionStatus::True | ConditionStatus::Progressing);
+            return if settles && was_well { ConditionStatus::Progressing } else { ConditionStatus::False };
         };
         let recent = has_succeeded_within(threshold);
         let patient = match self.status {
-            Status::True => true,
-            Status::Progressing => recent || now.since(self.last_transition_time) <= threshold,
-            Status::False => recent || reason != self.reason,
-            Status::Unknown => false,
+            ConditionStatus::True => true,
+            ConditionStatus::Progressing => recent || now.since(self.last_transition_time) <= threshold,
+            ConditionStatus::False => recent || reason != self.reason,
+            ConditionStatus::Unknown => false,
         };
-        if patient { Status::Progressing } else { Status::False }
+        if patient { ConditionStatus::Progressing } else { ConditionStatus::False }
     }
 
     /// The condition after a check that could not be run.
     #[must_use]
     pub(crate) fn unknown(&self, now: Timestamp, error: impl Into<String>) -> Self {
-        self.updated(now, Status::Unknown, Finding::new(CHECK_ERROR, error))
+        self.updated(now, ConditionStatus::Unknown, Finding::new(CHECK_ERROR, error))
     }
 
     /// The condition after a reconciliation, which makes the last finding outdated: `Progressing` unless it was
@@ -173,8 +173,8 @@ impl Condition {
     #[must_use]
     pub(crate) fn reset_to_progressing(&self, now: Timestamp) -> Self {
         let mut next = self.clone();
-        if self.status != Status::False {
-            next.status = Status::Progressing;
+        if self.status != ConditionStatus::False {
+            next.status = ConditionStatus::Progressing;
             next.last_update_time = now;
         }
         next
@@ -198,7 +198,7 @@ pub(crate) fn urgency(kind: &str, status: &str) -> (u8, bool) {
 }
 
 /// The status of the condition of a type.
-pub(crate) fn status_of(conditions: &[Condition], kind: &str) -> Option<Status> {
+pub(crate) fn status_of(conditions: &[Condition], kind: &str) -> Option<ConditionStatus> {
     find(conditions, kind).map(|c| c.status)
 }
 

@@ -4,7 +4,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_unix(1_700_000_000 + seconds)
 }
 
-fn condition(status: Status, reason: &str) -> Condition {
+fn condition(status: ConditionStatus, reason: &str) -> Condition {
     Condition {
         kind: "Healthy".into(),
         status,
@@ -29,7 +29,7 @@ fn the_wire_form_is_gardeners() {
     let text = r#"{"type":"Healthy","status":"Progressing","lastTransitionTime":"2023-11-14T22:13:20Z",
         "lastUpdateTime":"2023-11-14T22:13:21Z","reason":"R","message":"M","codes":["ERR_INFRA_DEPENDENCIES"]}"#;
     let parsed: Condition = serde_json::from_str(text).unwrap();
-    assert_eq!(parsed.status, Status::Progressing);
+    assert_eq!(parsed.status, ConditionStatus::Progressing);
     assert_eq!(parsed.last_transition_time, at(0));
     assert_eq!(serde_json::to_value(&parsed).unwrap(), serde_json::from_str::<Value>(text).unwrap());
 }
@@ -38,7 +38,10 @@ fn the_wire_form_is_gardeners() {
 fn odd_input_is_read_and_empty_codes_are_not_written() {
     let odd = json!({"type": "T", "status": "Sideways", "lastTransitionTime": null, "codes": null, "new": 1});
     let parsed: Condition = serde_json::from_value(odd).unwrap();
-    assert_eq!((parsed.status, parsed.last_transition_time), (Status::Unknown, Timestamp::default()));
+    assert_eq!(
+        (parsed.status, parsed.last_transition_time),
+        (ConditionStatus::Unknown, Timestamp::default())
+    );
     assert!(serde_json::to_value(&parsed).unwrap().get("codes").is_none());
     for bad in
         ["yesterday", "2023-11-14", "2023-11-14T22:13:20", "2023-13-14T22:13:20Z", "2023-11-14T22:13:20é"]
@@ -51,7 +54,7 @@ fn odd_input_is_read_and_empty_codes_are_not_written() {
 #[test]
 fn a_new_condition_is_unknown() {
     let new = find_or_init(&[], "Valid", at(7));
-    assert_eq!((new.kind.as_str(), new.status), ("Valid", Status::Unknown));
+    assert_eq!((new.kind.as_str(), new.status), ("Valid", ConditionStatus::Unknown));
     assert_eq!(new.reason, "ConditionInitialized");
     let text = "The condition has been initialized but its semantic check has not been performed yet.";
     assert_eq!(new.message, text);
@@ -60,14 +63,14 @@ fn a_new_condition_is_unknown() {
 
 #[test]
 fn times_move_only_with_what_they_stand_for() {
-    let old = condition(Status::False, "R");
+    let old = condition(ConditionStatus::False, "R");
     let table = [
-        ("nothing", Status::False, finding("R", "m", &[]), 0, 0),
-        ("status alone", Status::True, finding("R", "m", &[]), 9, 0),
-        ("reason", Status::False, finding("S", "m", &[]), 0, 9),
-        ("message", Status::False, finding("R", "n", &[]), 0, 9),
-        ("codes", Status::False, finding("R", "m", &["ERR"]), 0, 9),
-        ("all", Status::True, finding("S", "n", &["ERR"]), 9, 9),
+        ("nothing", ConditionStatus::False, finding("R", "m", &[]), 0, 0),
+        ("status alone", ConditionStatus::True, finding("R", "m", &[]), 9, 0),
+        ("reason", ConditionStatus::False, finding("S", "m", &[]), 0, 9),
+        ("message", ConditionStatus::False, finding("R", "n", &[]), 0, 9),
+        ("codes", ConditionStatus::False, finding("R", "m", &["ERR"]), 0, 9),
+        ("all", ConditionStatus::True, finding("S", "n", &["ERR"]), 9, 9),
     ];
     for (name, status, finding, transition, update) in table {
         let new = old.updated(at(9), status, finding);
@@ -77,19 +80,19 @@ fn times_move_only_with_what_they_stand_for() {
 
 #[test]
 fn empty_texts_get_defaults_and_codes_are_dropped() {
-    let mut old = condition(Status::False, "R");
+    let mut old = condition(ConditionStatus::False, "R");
     old.codes = vec!["ERR".into()];
-    let new = old.updated(at(1), Status::False, Finding::default());
+    let new = old.updated(at(1), ConditionStatus::False, Finding::default());
     assert_eq!((new.reason.as_str(), new.message.as_str()), ("Unspecified", "No message given."));
     assert!(new.codes.is_empty());
     let unknown = old.unknown(at(1), "boom");
-    assert_eq!((unknown.status, unknown.reason.as_str()), (Status::Unknown, "ConditionCheckError"));
+    assert_eq!((unknown.status, unknown.reason.as_str()), (ConditionStatus::Unknown, "ConditionCheckError"));
     assert_eq!(unknown.message, "boom");
 }
 
 #[test]
 fn a_failing_check_is_tolerated_for_a_while() {
-    use Status::{False, Progressing, True, Unknown};
+    use ConditionStatus::{False, Progressing, True, Unknown};
     // Threshold in seconds, seconds since the last success, status before, seconds in it, reason changed, result.
     let table = [
         (None, None, True, 0, false, False),
@@ -111,7 +114,7 @@ fn a_failing_check_is_tolerated_for_a_while() {
     for row in table {
         let (threshold, succeeded, before, age, changed, expected) = row;
         let now = at(age);
-        let patience = Patience {
+        let patience = FailurePatience {
             threshold: threshold.map(Duration::from_secs),
             succeeded_at: succeeded.map(|s| now.minus(Duration::from_secs(s))),
             settles: Duration::ZERO,
@@ -125,7 +128,7 @@ fn a_failing_check_is_tolerated_for_a_while() {
 
 #[test]
 fn what_has_just_started_may_settle_without_a_threshold() {
-    use Status::{False, Progressing, True, Unknown};
+    use ConditionStatus::{False, Progressing, True, Unknown};
     // Threshold and seconds since the success; the status before and after.
     let table = [
         (None, Some(0), Progressing, Progressing),
@@ -140,7 +143,7 @@ fn what_has_just_started_may_settle_without_a_threshold() {
     for row in table {
         let (threshold, succeeded, before, expected) = row;
         let now = at(1_000);
-        let patience = Patience {
+        let patience = FailurePatience {
             threshold: threshold.map(Duration::from_secs),
             succeeded_at: succeeded.map(|s| now.minus(Duration::from_secs(s))),
             settles: Duration::from_secs(60),
@@ -152,16 +155,19 @@ fn what_has_just_started_may_settle_without_a_threshold() {
 
 #[test]
 fn work_on_the_object_makes_everything_but_false_progressing() {
-    let after = condition(Status::True, "R").reset_to_progressing(at(5));
-    assert_eq!((after.status, after.last_update_time), (Status::Progressing, at(5)));
+    let after = condition(ConditionStatus::True, "R").reset_to_progressing(at(5));
+    assert_eq!((after.status, after.last_update_time), (ConditionStatus::Progressing, at(5)));
     assert_eq!((after.last_transition_time, after.reason.as_str()), (at(0), "R"));
-    let failed = condition(Status::False, "R");
+    let failed = condition(ConditionStatus::False, "R");
     assert_eq!(failed.reset_to_progressing(at(5)), failed);
 }
 
 #[test]
 fn merging_keeps_the_order() {
-    let named = |kind: &str, reason: &str| Condition { kind: kind.into(), ..condition(Status::True, reason) };
+    let named = |kind: &str, reason: &str| Condition {
+        kind: kind.into(),
+        ..condition(ConditionStatus::True, reason)
+    };
     let mut list = vec![named("B", "1"), named("A", "1")];
     merge(&mut list, vec![named("C", "2"), named("A", "2")]);
     let got: Vec<_> = list.iter().map(|c| (c.kind.as_str(), c.reason.as_str())).collect();
@@ -170,12 +176,12 @@ fn merging_keeps_the_order() {
 
 #[test]
 fn a_strategic_patch_holds_only_what_changes() {
-    let mut old = condition(Status::True, "R");
+    let mut old = condition(ConditionStatus::True, "R");
     old.codes = vec!["ERR".into()];
     let same = old.clone();
     assert_eq!(status_patch(&[old.clone()], &[same], &["Absent"]), None);
     let new = Condition { codes: Vec::new(), ..old.clone() };
-    let other = Condition { kind: "Other".into(), ..condition(Status::False, "R") };
+    let other = Condition { kind: "Other".into(), ..condition(ConditionStatus::False, "R") };
     let patch = status_patch(&[old.clone(), other], &[new], &["Other"]).unwrap();
     let times = "2023-11-14T22:13:20Z";
     let expected = json!({"status": {"conditions": [
@@ -191,7 +197,7 @@ fn a_merge_patch_repeats_the_conditions_of_others() {
     let foreign = json!({"type": "Foreign", "status": "Odd", "unknownField": 1});
     let live = json!({"metadata": {"resourceVersion": "7"}, "status": {"conditions": [
         foreign, {"type": "Healthy", "status": "True"}, {"type": "Gone", "status": "True"}]}});
-    let patch = merge_patch(&live, &[condition(Status::False, "R")], &["Gone"]);
+    let patch = merge_patch(&live, &[condition(ConditionStatus::False, "R")], &["Gone"]);
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     let list = patch["status"]["conditions"].as_array().unwrap();
     assert_eq!(list.len(), 2);

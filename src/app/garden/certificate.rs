@@ -15,10 +15,10 @@ use crate::base::redact;
 use crate::deployer::token;
 use crate::format::duration;
 use crate::format::time::rfc3339;
-use crate::identity::bootstrap::{Obtained, Sources};
-use crate::identity::rotation::{self, Rotation, Validity};
-use crate::identity::secret::{self, Operation};
-use crate::identity::trial::{self, Refusals};
+use crate::identity::bootstrap::{BootstrapProgress, IdentitySources};
+use crate::identity::rotation::{self, KubeconfigRotation, KubeconfigValidity};
+use crate::identity::secret::{self, KubeconfigOperation};
+use crate::identity::trial::{self, IdentityRefusals};
 use crate::identity::{self, cleanup};
 use crate::kube::Connection;
 use crate::runtime::events::{Event, InvolvedObject};
@@ -40,10 +40,10 @@ pub(super) const TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The rotation, and when it is checked next.
 pub(super) struct CertificateRotation {
-    rotation: Rotation,
+    rotation: KubeconfigRotation,
     due: Mono,
     retry: Backoff,
-    pub(super) refusals: Refusals,
+    pub(super) refusals: IdentityRefusals,
     /// The number of 401 responses that the garden's clients had seen at the last check.
     unauthorized: u64,
     /// A handshake failed because of an identity, the server's or ours.
@@ -61,12 +61,12 @@ impl CertificateRotation {
     pub(super) fn new(shared: &AgentContext, connection: Option<&Connection>) -> Option<Self> {
         let settings = &shared.settings.garden_client_connection;
         let secret = settings.kubeconfig_secret.as_ref()?;
-        let rotation = Rotation::new(
+        let rotation = KubeconfigRotation::new(
             shared.env.clock.clone(),
             shared.time.garden_clock(),
             shared.state.clone(),
             secret.key(),
-            Validity {
+            KubeconfigValidity {
                 validity: settings.validity,
                 jitter_percent_min: settings.auto_rotation_jitter_percentage_min,
                 jitter_percent_max: settings.auto_rotation_jitter_percentage_max,
@@ -80,7 +80,7 @@ impl CertificateRotation {
             rotation,
             due: Mono::default(),
             retry: Backoff::new(RETRY.0, RETRY_MAX),
-            refusals: Refusals::default(),
+            refusals: IdentityRefusals::default(),
             unauthorized: shared.clients.unauthorized.wakes(),
             in_doubt: false,
             clean_up: false,
@@ -184,7 +184,7 @@ impl BringUp {
         self.try_identity(keeper, running.is_some())?;
         let garden = self.garden()?.identity.clone();
         match keeper.rotation.step(&shared.clients.seed, &garden)? {
-            rotation::Step::Wait(after) => {
+            rotation::RotationStep::Wait(after) => {
                 if keeper.clean_up {
                     self.clean_up()?;
                     keeper.clean_up = false;
@@ -197,8 +197,8 @@ impl BringUp {
             }
             // A connection that cannot be used is offered again by the next step, with the Secret's content at that
             // time.
-            rotation::Step::Replace(connection) => self.exchange(keeper, &connection, running),
-            rotation::Step::Bootstrap => self.bootstrap_again(keeper, running),
+            rotation::RotationStep::Replace(connection) => self.exchange(keeper, &connection, running),
+            rotation::RotationStep::Bootstrap => self.bootstrap_again(keeper, running),
         }
     }
 
@@ -219,11 +219,11 @@ impl BringUp {
             return Ok(StageResult::Done);
         }
         let current = cleanup::certificate(connection)?;
-        let Sources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
+        let IdentitySources { kubeconfig_secret, bootstrap_secret: bootstrap, .. } =
             sources(&self.shared.settings, &self.shared.env);
         if let Some(key) = &kubeconfig_secret
             && secret::load(&self.shared.clients.seed, key)?
-                .is_some_and(|stored| stored.operation == Operation::Rebootstrap)
+                .is_some_and(|stored| stored.operation == KubeconfigOperation::Rebootstrap)
         {
             // Keep the credentials for the next identity: a recreated token has the same name.
             return Ok(StageResult::Done);
@@ -276,7 +276,7 @@ impl BringUp {
         let before = keeper.rotation.current().clone();
         self.adopt(connection.clone())?;
         keeper.rotation.adopted(connection)?;
-        keeper.refusals = Refusals::default();
+        keeper.refusals = IdentityRefusals::default();
         self.shared.status.stage(PART, "watched");
         if *keeper.rotation.current() == before {
             let server = redact::url(&connection.server);
@@ -346,14 +346,14 @@ impl BringUp {
         let connect = |connection| shared.clients.garden_once(connection);
         let obtained = self.obtain.again(&shared.clients.seed, &connect);
         match obtained {
-            Ok(Obtained::Waiting { after, what }) => {
+            Ok(BootstrapProgress::Waiting { after, what }) => {
                 shared.status.doing(PART, &format!("waiting for {what}"));
                 if shared.status.problem(PART, &cause) {
                     log::warn!(cause = cause.as_str(), what = what.as_str(); "Waiting for a new identity for the garden");
                 }
                 Ok(after)
             }
-            Ok(Obtained::Ready(connection)) => {
+            Ok(BootstrapProgress::Ready(connection)) => {
                 keeper.clean_up = true;
                 let lost = keeper.rotation.lost;
                 let wait = self.exchange(keeper, &connection, running)?;

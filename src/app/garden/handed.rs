@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::app::controllers::RunningControllers;
-use crate::kube::{Connection, Trust};
+use crate::kube::{Connection, ServerTrust};
 
 use super::BringUp;
 
@@ -21,9 +21,9 @@ impl GardenEndpoint {
     /// cannot be read now.
     fn new(connection: &Connection, address: Option<&str>) -> Option<Self> {
         let (is_insecure, cas) = match &connection.trust {
-            Trust::System => (false, None),
-            Trust::Insecure => (true, None),
-            Trust::Bundle(bundle) => (false, Some(bundle.load().ok()?)),
+            ServerTrust::System => (false, None),
+            ServerTrust::Insecure => (true, None),
+            ServerTrust::Bundle(bundle) => (false, Some(bundle.load().ok()?)),
         };
         let server = address.unwrap_or(&connection.server).to_owned();
         Some(Self { server, is_insecure, cas })
@@ -52,14 +52,14 @@ impl BringUp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::Material;
+    use crate::kube::InlineOrFile;
 
     #[test]
     fn address_and_cas_are_what_is_handed_on() {
         let at = |server: &str| Connection::new(server);
         let first = at("https://a").with_ca("one");
         let identity = first.clone().with_certificate("chain".to_owned(), "key".to_owned());
-        let insecure = first.clone().with_trust(Trust::Insecure);
+        let insecure = first.clone().with_trust(ServerTrust::Insecure);
         // Two connections, the address in the configuration, and whether both pass on the same.
         let table = [
             (&first, &first, None, true),
@@ -75,7 +75,8 @@ mod tests {
             let handed = |connection| GardenEndpoint::new(connection, address).unwrap();
             assert_eq!(handed(one) == handed(other), same, "{one:?} {other:?} {address:?}");
         }
-        let unreadable = first.clone().with_trust(Trust::Bundle(Material::File("/nowhere/ca.crt".into())));
+        let unreadable =
+            first.clone().with_trust(ServerTrust::Bundle(InlineOrFile::File("/nowhere/ca.crt".into())));
         assert_eq!(GardenEndpoint::new(&unreadable, None), None);
     }
 }

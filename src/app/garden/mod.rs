@@ -23,10 +23,10 @@ use crate::base::stop::Stop;
 use crate::components::hosting;
 use crate::config::settings::Settings;
 use crate::config::version::GARDENER;
-use crate::identity::bootstrap::{Obtain, Obtained, Sources};
-use crate::identity::trial::{self, Trial};
+use crate::identity::bootstrap::{BootstrapProgress, IdentityBootstrap, IdentitySources};
+use crate::identity::trial::{self, IdentityTrial};
 use crate::identity::{self, cleanup};
-use crate::kube::{self, Connection, Verdict};
+use crate::kube::{self, Connection, ErrorVerdict};
 
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
@@ -105,19 +105,20 @@ impl Error {
         }
     }
 
-    fn verdict(&self) -> Option<Verdict> {
+    fn verdict(&self) -> Option<ErrorVerdict> {
         self.client().map(kube::Error::verdict)
     }
 
     /// Whether the error concerns an identity, ours or the server's.
     fn is_about_identity(&self) -> bool {
-        self.client()
-            .is_some_and(|error| matches!(trial::judge(Some(error)), Trial::Refused | Trial::Untrusted))
+        self.client().is_some_and(|error| {
+            matches!(trial::judge(Some(error)), IdentityTrial::Refused | IdentityTrial::Untrusted)
+        })
     }
 
     /// Whether the garden, or the network to it, failed. Other agents saw the same and will reconnect at the same time.
     fn is_common(&self) -> bool {
-        matches!(self.verdict(), Some(Verdict::Unreachable | Verdict::Throttled(_)))
+        matches!(self.verdict(), Some(ErrorVerdict::Unreachable | ErrorVerdict::Throttled(_)))
     }
 
     /// Whether the garden explicitly refused the request.
@@ -132,7 +133,7 @@ impl Error {
     /// When to try again: not before the server allows it, and later after a refusal.
     fn delay(&self, pause: Duration) -> Duration {
         match self.verdict() {
-            Some(Verdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
+            Some(ErrorVerdict::Throttled(Some(after))) => after.min(THROTTLED_MAX) + pause,
             _ if self.is_refusal() => DENIED + pause,
             _ => pause,
         }
@@ -177,7 +178,7 @@ type Stage = fn(&mut BringUp) -> Result<StageResult, Error>;
 struct BringUp {
     shared: Arc<AgentContext>,
     stop: Stop,
-    obtain: Obtain,
+    obtain: IdentityBootstrap,
     /// The connection that the kubeconfig describes.
     connection: Option<Connection>,
     /// The garden's address as seen from here, if it differs from the kubeconfig.
@@ -217,7 +218,8 @@ impl BringUp {
         let sources = sources(&shared.settings, &shared.env);
         let seed_name = shared.settings.seed_config.name.clone();
         let clock = shared.env.clock.clone();
-        let obtain = Obtain::new(sources, seed_name, settings.validity, clock, shared.state.clone());
+        let obtain =
+            IdentityBootstrap::new(sources, seed_name, settings.validity, clock, shared.state.clone());
         Self {
             shared: Arc::clone(shared),
             stop: stop.clone(),
@@ -337,11 +339,11 @@ impl BringUp {
         let shared = Arc::clone(&self.shared);
         let connect = |connection| shared.clients.garden_once(connection);
         match self.obtain.step(&shared.clients.seed, &connect)? {
-            Obtained::Waiting { after, what } => {
+            BootstrapProgress::Waiting { after, what } => {
                 shared.status.stage(PART, &format!("getting an identity: waiting for {what}"));
                 Ok(StageResult::Again(after))
             }
-            Obtained::Ready(connection) => {
+            BootstrapProgress::Ready(connection) => {
                 cleanup::certificate(&connection)?;
                 self.adopt(connection)?;
                 self.keeper = certificate::CertificateRotation::new(&shared, self.connection.as_ref());
@@ -432,18 +434,18 @@ impl BringUp {
 }
 
 /// The possible sources of an identity.
-pub(super) fn sources(settings: &Settings, env: &Environment) -> Sources {
-    Sources::new(settings, &|name| env.variable(name).map(str::to_owned))
+pub(super) fn sources(settings: &Settings, env: &Environment) -> IdentitySources {
+    IdentitySources::new(settings, &|name| env.variable(name).map(str::to_owned))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     fn answered(code: u16, after_s: Option<u64>) -> Error {
         let retry_after = after_s.map(Duration::from_secs);
-        let failure = Failure { code, retry_after, ..Failure::default() };
+        let failure = StatusFailure { code, retry_after, ..StatusFailure::default() };
         failed("test")(kube::Error::Api(Box::new(failure)))
     }
 

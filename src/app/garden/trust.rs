@@ -118,12 +118,12 @@ impl BringUp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     #[test]
     fn only_a_refusal_lets_the_agent_continue_without_the_published_ca() {
         let answered = |code| {
-            let failure = Failure { code, ..Failure::default() };
+            let failure = StatusFailure { code, ..StatusFailure::default() };
             identity::Error::kube("read")(kube::Error::Api(Box::new(failure)))
         };
         let table = [

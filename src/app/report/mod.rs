@@ -15,10 +15,10 @@ use crate::format::human;
 use crate::format::time::rfc3339;
 use crate::limits;
 use crate::oci;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::pool::{self, Pool};
 use crate::runtime::source::WatchSource;
-use crate::serve::{Request, Response};
+use crate::serve::{ServerRequest, ServerResponse};
 
 use super::Environment;
 
@@ -51,7 +51,7 @@ pub(super) struct Sources {
     pub(super) charts: oci::Cache,
     pub(super) chart_bytes_max: u64,
     pub(super) time: GardenTime,
-    pub(super) managed: WatchSource<Watched>,
+    pub(super) managed: WatchSource<ManagedResourceHead>,
 }
 
 impl Sources {
@@ -212,10 +212,13 @@ impl StatusReport {
     }
 
     /// Returns the form that the client requests. Without a request it is text, as always.
-    pub(super) fn response(self, request: &Request) -> Response {
+    pub(super) fn response(self, request: &ServerRequest) -> ServerResponse {
         let format = request.values("format").next();
         if format.is_some_and(|format| !FORMATS.contains(&format)) {
-            return Response::text(400, "unknown format: use ?format=text, ?format=html or ?format=json\n");
+            return ServerResponse::text(
+                400,
+                "unknown format: use ?format=text, ?format=html or ?format=json\n",
+            );
         }
         let wants = |wanted: &str, media_type: &str| match format {
             Some(format) => format == wanted,
@@ -223,21 +226,21 @@ impl StatusReport {
         };
         if wants("html", "text/html") {
             let refresh = request.values("refresh").next().and_then(|seconds| seconds.parse().ok());
-            Response::new(200, "text/html; charset=utf-8", page::html(&self, refresh))
+            ServerResponse::new(200, "text/html; charset=utf-8", page::html(&self, refresh))
         } else if wants("json", "application/json") {
-            Response::new(200, "application/json", format!("{}\n", Value::Object(self.json)))
+            ServerResponse::new(200, "application/json", format!("{}\n", Value::Object(self.json)))
         } else {
-            Response::text(200, self.text(request.has(BRIEF)))
+            ServerResponse::text(200, self.text(request.has(BRIEF)))
         }
     }
 }
 
 /// The answer for the path `/`.
-pub(super) fn front(request: &Request) -> Response {
+pub(super) fn front(request: &ServerRequest) -> ServerResponse {
     if request.is_local() {
-        return Response::elsewhere("/statusz");
+        return ServerResponse::elsewhere("/statusz");
     }
-    Response::text(200, "/healthz\n/livez\n/readyz\n/statusz (for clients on the agent's machine)\n")
+    ServerResponse::text(200, "/healthz\n/livez\n/readyz\n/statusz (for clients on the agent's machine)\n")
 }
 
 fn in_json(problem: &AgentProblem, now: Timestamp) -> Value {

@@ -174,7 +174,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::condition::Status as ConditionStatus;
+    use crate::api::condition::ConditionStatus;
     use crate::base::clock::{Clock, Mono};
     use crate::controllers::lease::BeatOutcome;
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use crate::api::condition::{Status, urgency};
+use crate::api::condition::{ConditionStatus, urgency};
 use crate::api::gardener::{ControllerInstallation, LastOperation, Seed, ShootHead};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::api::resources::INSTALLATION_LABEL;
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
-use crate::extension::changed::Head;
+use crate::extension::changed::ExtensionHead;
 use crate::format::time::parse_rfc3339;
 use crate::limits;
-use crate::resources::{Watched, WatchedCondition, names};
+use crate::resources::{ManagedResourceHead, ManagedResourceHeadCondition, names};
 use crate::runtime::source::WatchSource;
 
 use super::verdict::{AgentProblem, ProblemPlace};
@@ -28,7 +28,7 @@ pub(in crate::app) struct Stores {
     pub(in crate::app) seeds: WatchSource<Seed>,
     pub(in crate::app) installations: WatchSource<ControllerInstallation>,
     pub(in crate::app) shoots: WatchSource<ShootHead>,
-    pub(in crate::app) buckets: WatchSource<Head>,
+    pub(in crate::app) buckets: WatchSource<ExtensionHead>,
 }
 
 impl Stores {
@@ -44,7 +44,7 @@ impl Stores {
 
 pub(super) struct Check<'a> {
     pub(super) kind: &'a str,
-    pub(super) status: Status,
+    pub(super) status: ConditionStatus,
     pub(super) reason: &'a str,
     pub(super) message: &'a str,
     pub(super) changed: Timestamp,
@@ -82,15 +82,17 @@ enum Reading {
 }
 
 fn read(kind: &str, check: &Check<'_>) -> Reading {
-    let is_bad = matches!(check.status, Status::False | Status::Unknown);
+    let is_bad = matches!(check.status, ConditionStatus::False | ConditionStatus::Unknown);
     match (kind, check.kind) {
-        ("ControllerInstallation", "Valid") if check.status == Status::False => Reading::Final,
+        ("ControllerInstallation", "Valid") if check.status == ConditionStatus::False => Reading::Final,
         ("ControllerInstallation", "Installed") if check.reason == "InstallationFailed" => Reading::Final,
         ("ControllerInstallation", "Progressing" | "Required") => Reading::Fine,
-        ("ManagedResource", names::APPLIED) if check.status == Status::False => Reading::Final,
+        ("ManagedResource", names::APPLIED) if check.status == ConditionStatus::False => Reading::Final,
         ("ManagedResource", names::PROGRESSING) => Reading::Fine,
         // True means: an operator has stopped the reconciliation of all Shoots.
-        ("Seed", "EmergencyStopShootReconciliations") if check.status == Status::True => Reading::Final,
+        ("Seed", "EmergencyStopShootReconciliations") if check.status == ConditionStatus::True => {
+            Reading::Final
+        }
         ("Seed", "EmergencyStopShootReconciliations") => Reading::Fine,
         _ if is_bad => Reading::Bad,
         _ => Reading::Fine,
@@ -183,7 +185,7 @@ pub(super) fn of_shoot(shoot: &ShootHead, now: Timestamp) -> Option<AgentProblem
     judge(&said, now)
 }
 
-fn of_bucket(bucket: &Head, now: Timestamp) -> Option<AgentProblem> {
+fn of_bucket(bucket: &ExtensionHead, now: Timestamp) -> Option<AgentProblem> {
     let said = ObjectState {
         kind: "BackupBucket",
         meta: &bucket.metadata,
@@ -195,11 +197,11 @@ fn of_bucket(bucket: &Head, now: Timestamp) -> Option<AgentProblem> {
 }
 
 /// An extension's ManagedResource is a part of its ControllerInstallation.
-fn of_managed(managed: &Watched, now: Timestamp) -> Option<AgentProblem> {
+fn of_managed(managed: &ManagedResourceHead, now: Timestamp) -> Option<AgentProblem> {
     if managed.metadata.labels.contains_key(INSTALLATION_LABEL) {
         return None;
     }
-    fn check(it: &WatchedCondition) -> Check<'_> {
+    fn check(it: &ManagedResourceHeadCondition) -> Check<'_> {
         Check {
             kind: &it.kind,
             status: it.status,
@@ -221,7 +223,7 @@ fn of_managed(managed: &Watched, now: Timestamp) -> Option<AgentProblem> {
 /// The problems of all objects. An object comes before the objects that depend on it.
 pub(super) fn problems(
     stores: Option<&Stores>,
-    managed: Option<&WatchSource<Watched>>,
+    managed: Option<&WatchSource<ManagedResourceHead>>,
     now: Timestamp,
 ) -> Vec<AgentProblem> {
     let mut found = Vec::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Status, urgency};
+use crate::api::condition::{self, Condition, ConditionStatus, urgency};
 use crate::api::gardener::ShootHead;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
@@ -333,8 +333,8 @@ fn readiness(conditions: &[Condition]) -> String {
     let is_good = |it: &Condition| match it.kind.as_str() {
         // Only its deletion needs this.
         "Required" => true,
-        "Progressing" => it.status == Status::False,
-        _ => it.status == Status::True,
+        "Progressing" => it.status == ConditionStatus::False,
+        _ => it.status == ConditionStatus::True,
     };
     let mut bad: Vec<&Condition> = conditions.iter().filter(|it| !is_good(it)).collect();
     bad.sort_by_key(|it| urgency(&it.kind, it.status.as_str()));
@@ -389,23 +389,31 @@ mod tests {
 
     #[test]
     fn an_extension_is_ready_or_says_why_not() {
-        let of = |all: &[(&str, Status)]| {
-            let condition = |(kind, status): &(&str, Status)| Condition {
+        let of = |all: &[(&str, ConditionStatus)]| {
+            let condition = |(kind, status): &(&str, ConditionStatus)| Condition {
                 kind: (*kind).to_owned(),
                 status: *status,
                 ..Condition::default()
             };
             readiness(&all.iter().map(condition).collect::<Vec<_>>())
         };
-        let well = [("Progressing", Status::False), ("Installed", Status::True), ("Healthy", Status::True)];
-        let with = |more: &[(&'static str, Status)]| [&well[..], more].concat();
+        let well = [
+            ("Progressing", ConditionStatus::False),
+            ("Installed", ConditionStatus::True),
+            ("Healthy", ConditionStatus::True),
+        ];
+        let with = |more: &[(&'static str, ConditionStatus)]| [&well[..], more].concat();
         let table = [
             (well.to_vec(), "ready"),
-            (with(&[("Required", Status::False), ("Valid", Status::True)]), "ready"),
+            (with(&[("Required", ConditionStatus::False), ("Valid", ConditionStatus::True)]), "ready"),
             (well[..2].to_vec(), "not ready: no condition Healthy yet"),
             (vec![], "not ready: no condition Installed yet"),
             (
-                vec![("Installed", Status::Unknown), ("Progressing", Status::True), ("Valid", Status::False)],
+                vec![
+                    ("Installed", ConditionStatus::Unknown),
+                    ("Progressing", ConditionStatus::True),
+                    ("Valid", ConditionStatus::False),
+                ],
                 "not ready: Valid is False, Progressing is True, Installed is Unknown",
             ),
         ];

@@ -11,9 +11,9 @@ use crate::limits::{CHART_FILE_BYTES_MAX, CHART_IGNORE_BYTES_MAX, NESTING_DEPTH_
 
 /// Reads the files sorted by name; follows links.
 pub(super) fn read(top: &Path, budget: &mut Budget) -> Result<Vec<File>, Error> {
-    let mut rules = Rule::parse_all(&read_ignore(&top.join(".helmignore"))?)?;
+    let mut rules = IgnoreRule::parse_all(&read_ignore(&top.join(".helmignore"))?)?;
     // Upstream's only default rule: hidden files among the templates.
-    rules.extend(Rule::parse("templates/.?*")?);
+    rules.extend(IgnoreRule::parse("templates/.?*")?);
     let mut files = Vec::new();
     walk(&Walk { top, rules: &rules }, "", 0, budget, &mut files)?;
     Ok(files)
@@ -37,7 +37,7 @@ const SMALL_BYTES: usize = 16 << 10;
 
 struct Walk<'a> {
     top: &'a Path,
-    rules: &'a [Rule],
+    rules: &'a [IgnoreRule],
 }
 
 fn walk(
@@ -101,7 +101,7 @@ fn read_file(path: &Path, limit: u64, data: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// A line of `.helmignore`.
-struct Rule {
+struct IgnoreRule {
     negated: bool,
     folders_only: bool,
     /// Whether the pattern applies to the whole path, not only to the name.
@@ -109,7 +109,7 @@ struct Rule {
     pattern: Pattern,
 }
 
-impl Rule {
+impl IgnoreRule {
     fn parse_all(text: &str) -> Result<Vec<Self>, Error> {
         let mut rules = Vec::new();
         for line in text.trim_start_matches('\u{feff}').lines() {
@@ -142,7 +142,7 @@ impl Rule {
 }
 
 /// The first matching rule decides; a negated rule excludes everything that does *not* match, as upstream.
-fn ignored(rules: &[Rule], path: &str, is_folder: bool) -> bool {
+fn ignored(rules: &[IgnoreRule], path: &str, is_folder: bool) -> bool {
     rules.iter().any(|rule| {
         if rule.negated {
             return (rule.folders_only && !is_folder) || !rule.matches(path);
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn helmignore_hides_files() {
-        let rules = Rule::parse_all("\u{feff}# c\n*.bak\n/top.txt\nsub/x.*\ndir/\n").unwrap();
+        let rules = IgnoreRule::parse_all("\u{feff}# c\n*.bak\n/top.txt\nsub/x.*\ndir/\n").unwrap();
         for (path, is_folder, hidden) in [
             ("a/b.bak", false, true),
             ("top.txt", false, true),
@@ -187,9 +187,9 @@ mod tests {
         ] {
             assert_eq!(ignored(&rules, path, is_folder), hidden, "{path}");
         }
-        let rules = Rule::parse_all("!*.yaml").unwrap();
+        let rules = IgnoreRule::parse_all("!*.yaml").unwrap();
         assert!(ignored(&rules, "a.txt", false) && !ignored(&rules, "a.yaml", false));
-        assert!(Rule::parse_all("a/**/b").is_err());
-        assert!(Rule::parse_all("[a").is_err());
+        assert!(IgnoreRule::parse_all("a/**/b").is_err());
+        assert!(IgnoreRule::parse_all("[a").is_err());
     }
 }

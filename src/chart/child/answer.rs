@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::super::render::secret_text;
-use super::{Error, Objects};
+use super::{Error, RenderedObjects};
 use crate::limits::{
     RENDER_CONTAINERS_MAX, RENDER_DEPTH_MAX, RENDER_MANIFESTS_BYTES_MAX, RENDER_MESSAGE_BYTES_MAX,
     RENDER_OUTPUT_BYTES_MAX, RENDER_VALUES_BYTES_MAX,
@@ -17,14 +17,14 @@ use crate::limits::{
 /// The answer of the rendering process.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Answer {
-    Objects(Objects),
+pub(super) enum ChildAnswer {
+    Objects(RenderedObjects),
     Error(String),
     Values(String),
 }
 
-impl Answer {
-    pub(super) fn into_result(self) -> Result<Objects, Error> {
+impl ChildAnswer {
+    pub(super) fn into_result(self) -> Result<RenderedObjects, Error> {
         match self {
             Self::Objects(objects) => Ok(objects),
             Self::Error(message) => Err(Error::Chart(message)),
@@ -85,7 +85,7 @@ impl fmt::Display for Excess {
 }
 
 /// Whether the agent can accept these objects. Objects that can never fit into a Secret are refused here.
-fn check(objects: &Objects) -> Result<(), Excess> {
+fn check(objects: &RenderedObjects) -> Result<(), Excess> {
     let mut meter = Meter::default();
     if serde_json::to_writer(&mut meter, objects).is_err() {
         return Err(meter.excess.unwrap_or(Excess::Bytes));
@@ -216,7 +216,7 @@ pub(super) enum Unread {
 }
 
 /// Reads an answer; stops as soon as it is too large.
-pub(super) fn read(reader: &mut dyn Read) -> Result<Answer, Unread> {
+pub(super) fn read(reader: &mut dyn Read) -> Result<ChildAnswer, Unread> {
     let mut metered = Metered { reader, meter: Meter::default() };
     let result = {
         let reader: &mut dyn Read = &mut metered;
@@ -236,10 +236,10 @@ mod tests {
     use super::*;
 
     fn limited(value: Json) -> String {
-        let objects = Objects::from([("k".to_owned(), value)]);
-        match Answer::Objects(objects).limited() {
-            Answer::Objects(_) => "good".to_owned(),
-            Answer::Error(message) | Answer::Values(message) => message,
+        let objects = RenderedObjects::from([("k".to_owned(), value)]);
+        match ChildAnswer::Objects(objects).limited() {
+            ChildAnswer::Objects(_) => "good".to_owned(),
+            ChildAnswer::Error(message) | ChildAnswer::Values(message) => message,
         }
     }
 
@@ -285,6 +285,6 @@ mod tests {
         assert!(matches!(read(&mut maps.as_bytes()), Err(Unread::Excess(Excess::Values))));
         assert!(matches!(read(&mut &b"{\"objects\":{"[..]), Err(Unread::Incomplete)));
         let answer = read(&mut &b"{\"objects\":{\"k\":\"{[\\\"{[\"}}"[..]);
-        assert!(matches!(answer, Ok(Answer::Objects(objects)) if objects["k"] == "{[\"{["));
+        assert!(matches!(answer, Ok(ChildAnswer::Objects(objects)) if objects["k"] == "{[\"{["));
     }
 }

@@ -16,10 +16,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use answer::{Answer, Unread};
+use answer::{ChildAnswer, Unread};
 
-use super::render::{self, KubeVersion, Mode, Options};
-use super::{Table, archive, expand, values};
+use super::render::{self, KubeVersion, Options, RenderMode};
+use super::{ValuesTable, archive, expand, values};
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -40,7 +40,7 @@ pub const COMMAND: &str = "render-child";
 
 /// The input for rendering the chart of an extension.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Request {
+pub struct RenderRequest {
     /// Templates read it as `.Release.Name`.
     pub name: String,
     /// Templates read it as `.Release.Namespace`.
@@ -52,7 +52,7 @@ pub struct Request {
     pub resources: Json,
     /// Values that override `values`, without templates: a map.
     #[serde(default)]
-    pub mix_in: Table,
+    pub mix_in: ValuesTable,
     /// `gitVersion` of the seed's API server.
     pub kubernetes_version: String,
     /// `major` of the same response.
@@ -115,7 +115,7 @@ impl Archive<'_> {
 }
 
 /// Objects under the keys of the Secret ([`render::Rendered::objects`]).
-pub(crate) type Objects = SortedMap<String, Json>;
+pub(crate) type RenderedObjects = SortedMap<String, Json>;
 
 /// How charts are rendered.
 #[derive(Clone, Debug)]
@@ -204,8 +204,8 @@ impl std::error::Error for Error {
     }
 }
 
-impl From<Result<Objects, Self>> for Answer {
-    fn from(result: Result<Objects, Self>) -> Self {
+impl From<Result<RenderedObjects, Self>> for ChildAnswer {
+    fn from(result: Result<RenderedObjects, Self>) -> Self {
         result.map_or_else(|answer| answer, Self::Objects)
     }
 }
@@ -220,10 +220,10 @@ impl Renderer {
     /// or of the rendering.
     pub fn render<'a>(
         &self,
-        request: &Request,
+        request: &RenderRequest,
         archive: impl Into<Archive<'a>>,
         stop: &Stop,
-    ) -> Result<Objects, Error> {
+    ) -> Result<RenderedObjects, Error> {
         let archive = archive.into();
         if archive.is_too_large() {
             return Err(Error::ArchiveBytes(CHART_ARCHIVE_BYTES_MAX));
@@ -249,20 +249,20 @@ impl Renderer {
 }
 
 /// Renderings in progress in this process.
-static RENDERINGS: Turns = Turns(AtomicUsize::new(0));
+static RENDERINGS: RenderTurns = RenderTurns(AtomicUsize::new(0));
 /// How often, and for how long, a waiting caller checks whether it may begin. Meanwhile it holds a
 /// thread that others need.
 const TURN_LOOK: Duration = Duration::from_millis(20);
 const TURN_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Permits to render: all children together need less memory than the service may use.
-struct Turns(AtomicUsize);
+struct RenderTurns(AtomicUsize);
 
 /// One permit. Dropping it returns it.
-struct Turn<'a>(&'a Turns);
+struct RenderTurn<'a>(&'a RenderTurns);
 
-impl Turns {
-    fn take(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
+impl RenderTurns {
+    fn take(&self, stop: &Stop) -> Result<RenderTurn<'_>, Error> {
         let one_more = |now| (now < RENDERINGS_MAX).then_some(now + 1);
         // The machine's clock, because the caller waits for a real process.
         let clock = Clock::system();
@@ -274,37 +274,37 @@ impl Turns {
                 return Err(Error::Stopped);
             }
         }
-        Ok(Turn(self))
+        Ok(RenderTurn(self))
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for RenderTurn<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// The output of the process, and how it ended.
-struct Outcome {
-    answer: Result<Answer, Unread>,
+struct ChildOutput {
+    answer: Result<ChildAnswer, Unread>,
     status: io::Result<ExitStatus>,
     timed_out: bool,
 }
 
 fn ask(
     mut command: Command,
-    request: &Request,
+    request: &RenderRequest,
     archive: Archive<'_>,
     limit: Duration,
     stop: &Stop,
-) -> Result<Objects, Error> {
+) -> Result<RenderedObjects, Error> {
     let request = serde_json::to_vec(request).map_err(|e| Error::Talk(e.into()))?;
     let length = u32::try_from(request.len()).ok().filter(|_| request.len() <= RENDER_REQUEST_BYTES_MAX);
     let length = length.ok_or(Error::RequestBytes(RENDER_REQUEST_BYTES_MAX))?;
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let child = command.spawn().map_err(Error::Start)?;
     let input = [&length.to_be_bytes(), request.as_slice()];
-    let outcome = converse(child, (input, archive), limit, stop)?;
+    let outcome = converse(child, input, archive, limit, stop)?;
     if stop.is_stopped() {
         return Err(Error::Stopped);
     }
@@ -323,10 +323,11 @@ fn ask(
 /// process has ended afterwards.
 fn converse(
     mut child: Child,
-    (head, archive): ([&[u8]; 2], Archive<'_>),
+    head: [&[u8]; 2],
+    archive: Archive<'_>,
     limit: Duration,
     stop: &Stop,
-) -> Result<Outcome, Error> {
+) -> Result<ChildOutput, Error> {
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let child = Arc::new(Mutex::new(child));
     let (done, watched) = (stop.child(), child.clone());
@@ -355,7 +356,7 @@ fn converse(
     done.stop();
     let timed_out = watch.join().unwrap_or(false);
     let status = child.lock().ignore_poison().wait();
-    Ok(Outcome { answer, status, timed_out })
+    Ok(ChildOutput { answer, status, timed_out })
 }
 
 /// The command `render-child`: reads one request, writes one answer, and returns the exit code.
@@ -368,11 +369,11 @@ pub(crate) fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
             let rendering = thread::spawn("render", RENDER_STACK_BYTES, move || run(request, &archive));
             match rendering.map(std::thread::JoinHandle::join) {
                 Ok(Ok(answer)) => answer,
-                Ok(Err(_)) => Answer::Error("the rendering thread died".to_owned()),
-                Err(error) => Answer::Error(error.to_string()),
+                Ok(Err(_)) => ChildAnswer::Error("the rendering thread died".to_owned()),
+                Err(error) => ChildAnswer::Error(error.to_string()),
             }
         }
-        Err(error) => Answer::Error(format!("request: {error}")),
+        Err(error) => ChildAnswer::Error(format!("request: {error}")),
     };
     match serde_json::to_writer(&mut *output, &answer).map_err(io::Error::from).and_then(|()| output.flush())
     {
@@ -397,7 +398,7 @@ pub(crate) fn limit_resources() {
     }
 }
 
-fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
+fn receive(input: &mut dyn Read) -> io::Result<(RenderRequest, Vec<u8>)> {
     let too_long = || io::Error::other("too long");
     let mut length = [0; 4];
     input.read_exact(&mut length)?;
@@ -412,30 +413,34 @@ fn receive(input: &mut dyn Read) -> io::Result<(Request, Vec<u8>)> {
 }
 
 /// Renders; errors are texts for people.
-fn run(request: Request, archive: &[u8]) -> Answer {
+fn run(request: RenderRequest, archive: &[u8]) -> ChildAnswer {
     rendered(request, archive).limited()
 }
 
-fn rendered(request: Request, archive: &[u8]) -> Answer {
+fn rendered(request: RenderRequest, archive: &[u8]) -> ChildAnswer {
     let values = match &request.resources {
         Json::Null => Ok(request.values.clone()),
         resources => expand::expand(&request.values, resources),
     };
     match values {
         Ok(Json::Object(values)) => render_over(request, values, archive).into(),
-        Ok(Json::Null) => render_over(request, Table::new(), archive).into(),
-        Ok(_) => Answer::Error("values must be a map".to_owned()),
-        Err(message) => Answer::Values(message),
+        Ok(Json::Null) => render_over(request, ValuesTable::new(), archive).into(),
+        Ok(_) => ChildAnswer::Error("values must be a map".to_owned()),
+        Err(message) => ChildAnswer::Values(message),
     }
 }
 
-fn render_over(request: Request, mut values: Table, archive: &[u8]) -> Result<Objects, Answer> {
-    let chart = archive::load(archive).map_err(|e| Answer::Error(chain(&e)))?;
+fn render_over(
+    request: RenderRequest,
+    mut values: ValuesTable,
+    archive: &[u8],
+) -> Result<RenderedObjects, ChildAnswer> {
+    let chart = archive::load(archive).map_err(|e| ChildAnswer::Error(chain(&e)))?;
     values::merge(&mut values, request.mix_in);
     values.values_mut().for_each(values::to_floats);
     let apart = request.apart;
     let options = Options {
-        mode: Mode::Extension,
+        mode: RenderMode::Extension,
         name: request.name,
         namespace: request.namespace,
         values,
@@ -449,7 +454,7 @@ fn render_over(request: Request, mut values: Table, archive: &[u8]) -> Result<Ob
         is_upgrade: false,
         checks_schema: true,
     };
-    let rendered = render::render(chart, &options).map_err(|e| Answer::Error(chain(&e)))?;
+    let rendered = render::render(chart, &options).map_err(|e| ChildAnswer::Error(chain(&e)))?;
     Ok(if apart { rendered.objects_apart() } else { rendered.objects() })
 }
 

@@ -11,13 +11,13 @@ fn chart(template: &str) -> Vec<u8> {
     ])
 }
 
-fn request() -> Request {
-    Request {
+fn request() -> RenderRequest {
+    RenderRequest {
         name: "reg".to_owned(),
         namespace: "extension-reg".to_owned(),
         values: json!({"b": 100_000}),
         resources: Json::Null,
-        mix_in: Table::new(),
+        mix_in: ValuesTable::new(),
         kubernetes_version: "v1.33.4-gke.1".to_owned(),
         kubernetes_major: "1".to_owned(),
         kubernetes_minor: "33+".to_owned(),
@@ -44,12 +44,12 @@ fn values_are_expanded_before_others_are_mixed_in() {
         json!({"a": "{{ .resources.r.data.k }}", "gardener": {"x": "{{ .resources.r.data.k }}", "y": 1}});
     let resources = json!({"resources": {"r": {"data": {"k": "v"}}}});
     let Json::Object(mix_in) = json!({"gardener": {"y": "{{ as it is }}"}}) else { unreachable!() };
-    let request = Request { values, resources, mix_in, ..request() };
+    let request = RenderRequest { values, resources, mix_in, ..request() };
     let template =
         "kind: A\nmetadata: {}\nv: {{ .Values.a }} {{ .Values.gardener.x }} {{ .Values.gardener.y | quote }}";
     let objects = Renderer::InProcess.render(&request, &chart(template), &Stop::new()).unwrap();
     assert_eq!(objects["c_templates_a.yaml"]["v"], "v v \"{{ as it is }}\"");
-    let wrong = Request { values: json!({"a": "{{ .nope }}"}), ..request };
+    let wrong = RenderRequest { values: json!({"a": "{{ .nope }}"}), ..request };
     let error = Renderer::InProcess.render(&wrong, &chart(template), &Stop::new()).unwrap_err();
     assert!(matches!(&error, Error::Values(text) if text.starts_with("a: ")), "{error}");
 }
@@ -63,7 +63,7 @@ fn errors_of_a_chart_are_reported() {
         let error = Renderer::InProcess.render(&request(), &archive, &Stop::new()).unwrap_err();
         assert!(error.to_string().starts_with(message), "{error}");
     }
-    let wrong = Request { values: json!([]), ..request() };
+    let wrong = RenderRequest { values: json!([]), ..request() };
     let error = Renderer::InProcess.render(&wrong, &chart(""), &Stop::new()).unwrap_err();
     assert_eq!(error.to_string(), "values must be a map");
     let large = vec![0; 33_554_433];
@@ -85,7 +85,7 @@ fn an_archive_may_be_a_file() {
 }
 
 /// A shell in place of the agent's program.
-fn ask_shell(script: &str, limit: Duration, stop: &Stop) -> Result<Objects, Error> {
+fn ask_shell(script: &str, limit: Duration, stop: &Stop) -> Result<RenderedObjects, Error> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", script]);
     ask(command, &request(), (&chart(TEMPLATE)).into(), limit, stop)
@@ -134,14 +134,14 @@ fn the_protocol_has_limits() {
     assert_eq!((request.name.as_str(), archive.as_slice()), ("reg", &b"archive"[..]));
     let mut values = String::new();
     values.extend(std::iter::repeat_n('x', 16 << 20));
-    let large = Request { values: json!({"v": values}), ..request };
+    let large = RenderRequest { values: json!({"v": values}), ..request };
     let result = ask(Command::new("/bin/true"), &large, b"".into(), Duration::from_secs(60), &Stop::new());
     assert!(matches!(result, Err(Error::RequestBytes(16_777_216))));
 }
 
 #[test]
 fn a_pull_without_a_turn_is_retried_instead_of_blocking_a_thread() {
-    let (turns, stop) = (Turns(AtomicUsize::new(0)), Stop::new());
+    let (turns, stop) = (RenderTurns(AtomicUsize::new(0)), Stop::new());
     let first = turns.take(&stop).unwrap();
     let second = turns.take(&stop).unwrap();
     assert!(matches!(turns.take(&stop), Err(Error::Busy)));

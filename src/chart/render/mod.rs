@@ -1,7 +1,7 @@
 //! Renders a chart: values and templates to manifests.
 //!
-//! There is one engine with two modes. [`Mode::Template`] prints the output of `helm template`; tests compare it.
-//! [`Mode::Extension`] does what a gardenlet does with the chart of an extension: it drops hooks and CRDs, knows no API
+//! There is one engine with two modes. [`RenderMode::Template`] prints the output of `helm template`; tests compare it.
+//! [`RenderMode::Extension`] does what a gardenlet does with the chart of an extension: it drops hooks and CRDs, knows no API
 //! versions, ignores `kubeVersion`, and splits the result into keys of a Secret ([`Rendered::objects`]).
 
 use std::borrow::Cow;
@@ -14,10 +14,10 @@ use serde_json::Value as Json;
 use super::coalesce::{self, Nulls};
 use super::context::{Capabilities, Files, metadata};
 use super::glob::Pattern;
-use super::manifest::{self, Keep, Manifest, Manifests};
+use super::manifest::{self, KeptPart, Manifest, Manifests};
 use super::template::{self, Templates};
 use super::value::{Map, MapKind, Value};
-use super::{Chart, Slice, dependencies, schema};
+use super::{Chart, TextSlice, dependencies, schema};
 use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 
@@ -26,7 +26,7 @@ mod name;
 mod options;
 
 use api_versions::DEFAULT_API_VERSIONS;
-pub use options::{KubeVersion, Mode, Options};
+pub use options::{KubeVersion, Options, RenderMode};
 
 /// Why a chart was not rendered. The texts follow Helm's.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub enum Error {
     /// A template is wrong, or failed on purpose.
     Template(template::Error),
     /// The output of a template is not an object; the output of all templates, by path.
-    Manifest(manifest::Error, SortedMap<String, Slice>),
+    Manifest(manifest::Error, SortedMap<String, TextSlice>),
 }
 
 impl fmt::Display for Error {
@@ -95,7 +95,7 @@ pub struct Rendered {
 /// Renders a chart. Recursive templates need a deep stack: see [`template::Options`]. Errors: problems of
 /// values, templates, or their output.
 pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
-    if options.mode == Mode::Template {
+    if options.mode == RenderMode::Template {
         check_as_helm(&chart, options)?;
     }
     dependencies::process(&mut chart, &options.values).map_err(Error::Dependencies)?;
@@ -111,8 +111,8 @@ pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     let mut files = render_files(&mut chart, &values, options)?;
     files.retain(|path, _| !path.ends_with("NOTES.txt"));
     let keep = match options.mode {
-        Mode::Template => Keep::Head,
-        Mode::Extension => Keep::Object,
+        RenderMode::Template => KeptPart::Head,
+        RenderMode::Extension => KeptPart::Object,
     };
     let mut manifests = match manifest::sort(files.iter().map(|(path, text)| (path.as_str(), text)), keep) {
         Ok(manifests) => manifests,
@@ -120,8 +120,8 @@ pub fn render(mut chart: Chart, options: &Options) -> Result<Rendered, Error> {
     };
     let mut crds = Vec::new();
     match options.mode {
-        Mode::Template => collect_crds(&chart, chart.name(), &mut crds),
-        Mode::Extension => manifests.hooks.clear(),
+        RenderMode::Template => collect_crds(&chart, chart.name(), &mut crds),
+        RenderMode::Extension => manifests.hooks.clear(),
     }
     Ok(Rendered { manifests, crds })
 }
@@ -155,7 +155,7 @@ fn check_as_helm(chart: &Chart, options: &Options) -> Result<(), Error> {
 /// One template: its path from the root chart, its text, its context, and its directory.
 struct Template {
     path: String,
-    text: Slice,
+    text: TextSlice,
     context: Map,
     folder: Rc<str>,
     depth: usize,
@@ -166,7 +166,7 @@ fn render_files(
     chart: &mut Chart,
     values: &Map,
     options: &Options,
-) -> Result<SortedMap<String, Slice>, Error> {
+) -> Result<SortedMap<String, TextSlice>, Error> {
     let mut templates = Vec::new();
     let root = Context::root(options);
     let name = chart.name().to_owned();
@@ -205,11 +205,11 @@ struct Context {
 impl Context {
     fn root(options: &Options) -> Self {
         let (api_versions, helm_version) = match options.mode {
-            Mode::Template => {
+            RenderMode::Template => {
                 let known = DEFAULT_API_VERSIONS.iter().map(|v| Cow::Borrowed(*v));
                 (known.chain(options.api_versions.iter().cloned().map(Cow::Owned)).collect(), "v4.2")
             }
-            Mode::Extension => (Rc::from([]), ""),
+            RenderMode::Extension => (Rc::from([]), ""),
         };
         let kube_version = options.kube_version.clone();
         let release = Value::map([
@@ -260,7 +260,7 @@ impl Context {
             path: format!("{path}/{}", file.name),
             text: match std::str::from_utf8(&file.data) {
                 Ok(text) => text.into(),
-                Err(_) => Slice::from(&*String::from_utf8_lossy(&file.data)),
+                Err(_) => TextSlice::from(&*String::from_utf8_lossy(&file.data)),
             },
             context: context.clone(),
             folder: folder.clone(),

@@ -1,11 +1,11 @@
 //! The input of a rendering besides the chart.
 
 use crate::base::clock::Clock;
-use crate::chart::Table;
+use crate::chart::ValuesTable;
 
 /// The purpose of a rendering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum RenderMode {
     /// As `helm template`.
     Template,
     /// As a gardenlet renders the chart of an extension.
@@ -62,16 +62,16 @@ impl KubeVersion {
 /// The input of a rendering besides the chart.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub(crate) mode: Mode,
+    pub(crate) mode: RenderMode,
     /// Templates read it as `.Release.Name`.
     pub(crate) name: String,
     /// Templates read it as `.Release.Namespace`.
     pub(crate) namespace: String,
     /// The user's values, which override the chart's defaults.
-    pub(crate) values: Table,
+    pub(crate) values: ValuesTable,
     /// Templates read it as `.Capabilities.KubeVersion`.
     pub(crate) kube_version: KubeVersion,
-    /// More `.Capabilities.APIVersions` ([`Mode::Template`] only).
+    /// More `.Capabilities.APIVersions` ([`RenderMode::Template`] only).
     pub(crate) api_versions: Vec<String>,
     /// Whether the chart sees an upgrade instead of an installation.
     pub(crate) is_upgrade: bool,
@@ -83,12 +83,12 @@ pub struct Options {
 
 impl Options {
     /// A new release without values of the user, on Helm's default version of Kubernetes.
-    pub fn new(mode: Mode, name: &str, namespace: &str) -> Self {
+    pub fn new(mode: RenderMode, name: &str, namespace: &str) -> Self {
         Self {
             mode,
             name: name.to_owned(),
             namespace: namespace.to_owned(),
-            values: Table::new(),
+            values: ValuesTable::new(),
             kube_version: KubeVersion::helm_default(),
             api_versions: Vec::new(),
             is_upgrade: false,

@@ -23,7 +23,7 @@ fn chart(name: &str, values: &str, templates: &[(&str, &str)]) -> Chart {
     }
 }
 
-fn options(mode: Mode) -> Options {
+fn options(mode: RenderMode) -> Options {
     Options::new(mode, "rel", "ns")
 }
 
@@ -32,7 +32,7 @@ fn on_a_deep_stack<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static)
     crate::base::thread::spawn("render", 8 << 20, body).unwrap().join().unwrap()
 }
 
-fn text(chart: Chart, mode: Mode) -> String {
+fn text(chart: Chart, mode: RenderMode) -> String {
     on_a_deep_stack(move || {
         render(chart, &options(mode)).map_or_else(|e| e.to_string(), |rendered| rendered.to_text(true))
     })
@@ -45,7 +45,7 @@ fn files_see_what_earlier_ones_set_and_children_share_their_table() {
     parent.children.push(child);
     let expected =
         "---\n# Source: p/charts/c/templates/a.yaml\nc: 1 3\n---\n# Source: p/templates/b.yaml\np: z c\n";
-    assert_eq!(text(parent, Mode::Template), expected);
+    assert_eq!(text(parent, RenderMode::Template), expected);
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn parents_override_what_children_define() {
         ],
     );
     parent.children.push(child);
-    assert_eq!(text(parent, Mode::Template), "---\n# Source: p/templates/a.yaml\nn: parent\n");
+    assert_eq!(text(parent, RenderMode::Template), "---\n# Source: p/templates/a.yaml\nn: parent\n");
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn context_has_what_charts_ask_for() {
     let common = "r: rel/ns/1/true\nt: p/templates/a.yaml p/templates\nc: p 1.2.3 true\nk: v1.36.0 36\n";
     let files = "f: 2 \"x\\ny\\n\"\ng:\n  a.txt: |\n    x\n    y\n  b.txt: z\ns: {}\n";
     let head = "---\n# Source: p/templates/a.yaml\n";
-    assert_eq!(text(chart.clone(), Mode::Template), format!("{head}{common}h: true\n{files}"));
-    assert_eq!(text(chart, Mode::Extension), format!("{head}{common}h: false\n{files}"));
+    assert_eq!(text(chart.clone(), RenderMode::Template), format!("{head}{common}h: true\n{files}"));
+    assert_eq!(text(chart, RenderMode::Extension), format!("{head}{common}h: false\n{files}"));
 }
 
 /// toYamlPretty writes bytes of Go as numbers, where toYaml writes Base64.
@@ -97,7 +97,7 @@ fn pretty_yaml_does_not_pass_through_json() {
     let mut chart = chart("p", "", &[("a.yaml", template)]);
     chart.files = vec![file("b", "hi")];
     let expected = "---\n# Source: p/templates/a.yaml\na: aGk=\nb:\n  - 104\n  - 105\n\"n\": []\n";
-    assert_eq!(text(chart, Mode::Template), expected);
+    assert_eq!(text(chart, RenderMode::Template), expected);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn hooks_and_crds_are_for_helm_alone() {
     let hook = "kind: Job\nmetadata:\n  annotations:\n    helm.sh/hook: test\n";
     let mut chart = chart("p", "", &[("h.yaml", hook), ("a.yaml", "kind: A\nmetadata: {}\n")]);
     chart.files = vec![file("crds/x.yaml", "kind: CRD\n"), file("crds/README.md", "x")];
-    let helm = text(chart.clone(), Mode::Template);
+    let helm = text(chart.clone(), RenderMode::Template);
     assert!(
         helm.starts_with("---\n# Source: p/crds/x.yaml\nkind: CRD\n\n---\n# Source: p/templates/a.yaml\n")
     );
@@ -113,26 +113,29 @@ fn hooks_and_crds_are_for_helm_alone() {
         helm.ends_with("---\n# Source: p/templates/h.yaml\n".to_owned().as_str().trim_end())
             || helm.contains("Job")
     );
-    assert_eq!(text(chart, Mode::Extension), "---\n# Source: p/templates/a.yaml\nkind: A\nmetadata: {}\n");
+    assert_eq!(
+        text(chart, RenderMode::Extension),
+        "---\n# Source: p/templates/a.yaml\nkind: A\nmetadata: {}\n"
+    );
 }
 
 #[test]
 fn what_helm_refuses_a_gardenlet_may_take() {
     let mut library = chart("l", "", &[("a.yaml", "a: 1"), ("_a.tpl", "")]);
     library.metadata.kind = "library".to_owned();
-    assert_eq!(text(library.clone(), Mode::Template), "library charts are not installable");
-    assert_eq!(text(library, Mode::Extension), "\n");
+    assert_eq!(text(library.clone(), RenderMode::Template), "library charts are not installable");
+    assert_eq!(text(library, RenderMode::Extension), "\n");
     let mut picky = chart("p", "", &[("a.yaml", "a: 1")]);
     picky.metadata.kube_version = ">=99".to_owned();
-    assert!(text(picky.clone(), Mode::Template).starts_with("chart requires kubeVersion: >=99"));
-    assert!(text(picky, Mode::Extension).contains("a: 1"));
+    assert!(text(picky.clone(), RenderMode::Template).starts_with("chart requires kubeVersion: >=99"));
+    assert!(text(picky, RenderMode::Extension).contains("a: 1"));
     let mut lacking = chart("p", "", &[("a.yaml", "a: 1")]);
     lacking.metadata.merge(&yaml_format::parse("dependencies: [{name: q, version: 1}]").unwrap()).unwrap();
     assert_eq!(
-        text(lacking.clone(), Mode::Template),
+        text(lacking.clone(), RenderMode::Template),
         "found in Chart.yaml, but missing in charts/ directory: q"
     );
-    assert!(text(lacking, Mode::Extension).contains("a: 1"));
+    assert!(text(lacking, RenderMode::Extension).contains("a: 1"));
 }
 
 #[test]
@@ -141,12 +144,13 @@ fn errors_say_where() {
     strict.schema = Some(br#"{"properties": {"a": {"type": "number"}}}"#.as_slice().into());
     let expected = "values don't meet the specifications of the schema(s) in the following chart(s):\n\
                     p:\n- at '/a': got string, want number";
-    assert_eq!(text(strict, Mode::Extension), expected);
+    assert_eq!(text(strict, RenderMode::Extension), expected);
     let failing = chart("p", "", &[("a.yaml", "{{ fail \"no\" }}")]);
-    assert_eq!(text(failing, Mode::Extension), "execution error at (p/templates/a.yaml:1:3): no");
+    assert_eq!(text(failing, RenderMode::Extension), "execution error at (p/templates/a.yaml:1:3): no");
     let broken = chart("p", "", &[("a.yaml", "a: [")]);
     assert!(
-        text(broken, Mode::Extension).starts_with("YAML parse error on p/templates/a.yaml: error converting")
+        text(broken, RenderMode::Extension)
+            .starts_with("YAML parse error on p/templates/a.yaml: error converting")
     );
 }
 
@@ -154,7 +158,7 @@ fn errors_say_where() {
 fn objects_have_the_keys_of_a_gardenlet() {
     let many = "kind: A\nmetadata: {name: x}\n---\nkind: B\nmetadata: {name: Y:z}\n---\nkind: A\nmetadata: {name: X}\nnn: 2\n---\nkind: C\n";
     let chart = chart("p", "", &[("one.yaml", "kind: A\nmetadata: {name: x}\n"), ("sub/m.yaml", many)]);
-    let objects = on_a_deep_stack(move || render(chart, &options(Mode::Extension)).unwrap().objects());
+    let objects = on_a_deep_stack(move || render(chart, &options(RenderMode::Extension)).unwrap().objects());
     let keys: Vec<&str> = objects.keys().map(String::as_str).collect();
     assert_eq!(keys, ["p_templates_one.yaml", "p_templates_sub_m_a_x.yaml", "p_templates_sub_m_b_y_z.yaml"]);
     assert_eq!(objects["p_templates_sub_m_a_x.yaml"]["nn"], json!(2));
@@ -165,7 +169,7 @@ fn objects_have_the_keys_of_a_gardenlet() {
 #[test]
 fn single_files_are_shown() {
     let chart = chart("p", "", &[("a.yaml", "a: 1\n---\na: 2"), ("b.yaml", "b: 1")]);
-    let rendered = on_a_deep_stack(move || render(chart, &options(Mode::Template)).unwrap());
+    let rendered = on_a_deep_stack(move || render(chart, &options(RenderMode::Template)).unwrap());
     let shown = rendered.show_only(&["templates/a*".to_owned()], false).unwrap();
     let one = "---\n# Source: p/templates/a.yaml\na: 1\n\n\n";
     assert_eq!(shown, format!("{one}---\n# Source: p/templates/a.yaml\na: 2\n\n"));

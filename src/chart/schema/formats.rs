@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use super::super::template;
 use crate::format::time::layout;
 
-type Verdict = Result<(), String>;
+type FormatVerdict = Result<(), String>;
 
 /// Checks a text. An unknown format accepts any text.
-pub(super) fn check(format: &str, text: &str) -> Verdict {
+pub(super) fn check(format: &str, text: &str) -> FormatVerdict {
     match format {
         "json-pointer" => json_pointer(text),
         "relative-json-pointer" => relative_json_pointer(text),
@@ -30,7 +30,7 @@ pub(super) fn check(format: &str, text: &str) -> Verdict {
     }
 }
 
-fn refuse(why: &str) -> Verdict {
+fn refuse(why: &str) -> FormatVerdict {
     Err(why.to_owned())
 }
 
@@ -38,7 +38,7 @@ fn quoted_char(c: char) -> String {
     format!("'{}'", if c == '\'' { "\\'".to_owned() } else { c.to_string() })
 }
 
-fn json_pointer(text: &str) -> Verdict {
+fn json_pointer(text: &str) -> FormatVerdict {
     if text.is_empty() {
         return Ok(());
     }
@@ -52,7 +52,7 @@ fn json_pointer(text: &str) -> Verdict {
     Ok(())
 }
 
-fn relative_json_pointer(text: &str) -> Verdict {
+fn relative_json_pointer(text: &str) -> FormatVerdict {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     match digits {
         0 => return refuse("must start with non-negative integer"),
@@ -62,7 +62,7 @@ fn relative_json_pointer(text: &str) -> Verdict {
     if &text[digits..] == "#" { Ok(()) } else { json_pointer(&text[digits..]) }
 }
 
-fn uuid(text: &str) -> Verdict {
+fn uuid(text: &str) -> FormatVerdict {
     const LENGTHS: [usize; 5] = [8, 4, 4, 4, 12];
     let groups: Vec<&str> = text.split('-').collect();
     if groups.len() != LENGTHS.len() {
@@ -79,7 +79,7 @@ fn uuid(text: &str) -> Verdict {
     Ok(())
 }
 
-fn duration(text: &str) -> Verdict {
+fn duration(text: &str) -> FormatVerdict {
     let Some(rest) = text.strip_prefix('P') else { return refuse("must start with P") };
     if rest.is_empty() {
         return refuse("nothing after P");
@@ -101,7 +101,7 @@ fn duration(text: &str) -> Verdict {
     Ok(())
 }
 
-fn duration_part(mut part: &str, all: &str) -> Verdict {
+fn duration_part(mut part: &str, all: &str) -> FormatVerdict {
     let mut units = all;
     while !part.is_empty() {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
@@ -125,9 +125,9 @@ fn duration_part(mut part: &str, all: &str) -> Verdict {
     Ok(())
 }
 
-fn period(text: &str) -> Verdict {
+fn period(text: &str) -> FormatVerdict {
     let Some((start, end)) = text.split_once('/') else { return refuse("missing slash") };
-    let named = |what: &str, verdict: Verdict| verdict.map_err(|e| format!("invalid {what}: {e}"));
+    let named = |what: &str, verdict: FormatVerdict| verdict.map_err(|e| format!("invalid {what}: {e}"));
     if start.starts_with('P') {
         named("start duration", duration(start))?;
         return named("end date-time", date_time(end));
@@ -139,7 +139,7 @@ fn period(text: &str) -> Verdict {
     named("end date-time", date_time(end))
 }
 
-fn ipv4(text: &str) -> Verdict {
+fn ipv4(text: &str) -> FormatVerdict {
     let groups: Vec<&str> = text.split('.').collect();
     if groups.len() != 4 {
         return refuse("expected four decimals");
@@ -162,7 +162,7 @@ fn ipv4(text: &str) -> Verdict {
     Ok(())
 }
 
-fn ipv6(text: &str) -> Verdict {
+fn ipv6(text: &str) -> FormatVerdict {
     if !text.contains(':') {
         return refuse("missing colon");
     }
@@ -178,7 +178,7 @@ fn ipv6(text: &str) -> Verdict {
     }
 }
 
-fn hostname(text: &str) -> Verdict {
+fn hostname(text: &str) -> FormatVerdict {
     let text = text.strip_suffix('.').unwrap_or(text);
     if text.len() > 253 {
         return refuse("more than 253 characters long");
@@ -200,7 +200,7 @@ fn hostname(text: &str) -> Verdict {
     Ok(())
 }
 
-fn email(text: &str) -> Verdict {
+fn email(text: &str) -> FormatVerdict {
     if text.len() > 254 {
         return refuse("more than 255 characters long");
     }
@@ -236,11 +236,11 @@ fn email(text: &str) -> Verdict {
     }
 }
 
-fn date(text: &str) -> Verdict {
+fn date(text: &str) -> FormatVerdict {
     layout::parse("2006-01-02", text).map(drop).map_err(|e| e.to_string())
 }
 
-fn date_time(text: &str) -> Verdict {
+fn date_time(text: &str) -> FormatVerdict {
     if text.len() < 20 {
         return refuse("less than 20 characters long");
     }
@@ -254,7 +254,7 @@ fn date_time(text: &str) -> Verdict {
     time(clock).map_err(|e| format!("invalid time element: {e}"))
 }
 
-fn time(text: &str) -> Verdict {
+fn time(text: &str) -> FormatVerdict {
     if text.len() < 9 {
         return refuse("less than 9 characters long");
     }
@@ -328,15 +328,15 @@ fn url(text: &str) -> Result<String, String> {
     Ok(scheme)
 }
 
-fn uri(text: &str) -> Verdict {
+fn uri(text: &str) -> FormatVerdict {
     if url(text)?.is_empty() { refuse("relative url") } else { Ok(()) }
 }
 
-fn uri_reference(text: &str) -> Verdict {
+fn uri_reference(text: &str) -> FormatVerdict {
     if text.contains('\\') { refuse("contains \\") } else { url(text).map(drop) }
 }
 
-fn semver(text: &str) -> Verdict {
+fn semver(text: &str) -> FormatVerdict {
     let odd = |part: &str| part.chars().find(|c| !c.is_ascii_alphanumeric() && *c != '-').map(quoted_char);
     let (core, build) = text.split_once('+').map_or((text, None), |(core, build)| (core, Some(build)));
     if build == Some("") {

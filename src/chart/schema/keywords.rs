@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::{BYTES_PER_STEP, Draft, Failure, Place, formats, quoted_text, shown};
+use super::{BYTES_PER_STEP, Draft, SchemaFailure, SchemaPlace, formats, quoted_text, shown};
 use crate::format::number;
 
 /// The cost of the keywords of one schema for one value, in steps; sub-schemas are counted separately.
@@ -46,9 +46,9 @@ const COMPARED_MAX: usize = 2_000;
 pub(super) fn first(
     schema: &Map<String, Value>,
     value: &Value,
-    place: &Place,
+    place: &SchemaPlace,
     draft: Draft,
-) -> Option<Failure> {
+) -> Option<SchemaFailure> {
     // Before 2019, a reference replaces all its sibling keywords.
     if !draft.has(2019) && schema.contains_key("$ref") {
         return None;
@@ -96,7 +96,12 @@ pub(super) fn first(
 }
 
 /// Limits of numbers. In draft 4, the exclusive limits are booleans that modify the others.
-pub(super) fn numbers(schema: &Map<String, Value>, n: &Number, place: &Place, failures: &mut Vec<Failure>) {
+pub(super) fn numbers(
+    schema: &Map<String, Value>,
+    n: &Number,
+    place: &SchemaPlace,
+    failures: &mut Vec<SchemaFailure>,
+) {
     let value = n.as_f64().unwrap_or(0.0);
     let limit = |key: &str| schema.get(key).and_then(Value::as_f64);
     let switch = |key: &str| schema.get(key) == Some(&Value::Bool(true));
@@ -132,9 +137,10 @@ pub(super) fn numbers(schema: &Map<String, Value>, n: &Number, place: &Place, fa
 pub(super) fn lengths(
     schema: &Map<String, Value>,
     got: usize,
-    (min, max): (&str, &str),
-    place: &Place,
-    failures: &mut Vec<Failure>,
+    min: &str,
+    max: &str,
+    place: &SchemaPlace,
+    failures: &mut Vec<SchemaFailure>,
 ) {
     let limit = |key: &str| schema.get(key).and_then(count);
     if let Some(want) = limit(min).filter(|want| got < *want) {
@@ -183,8 +189,8 @@ pub(super) fn count(limit: &Value) -> Option<usize> {
 pub(super) fn unique(
     schema: &Map<String, Value>,
     list: &[Value],
-    place: &Place,
-    failures: &mut Vec<Failure>,
+    place: &SchemaPlace,
+    failures: &mut Vec<SchemaFailure>,
 ) {
     if schema.get("uniqueItems") != Some(&Value::Bool(true)) || list.len() > COMPARED_MAX {
         return;
@@ -200,9 +206,9 @@ pub(super) fn unique(
 pub(super) fn required(
     schema: &Map<String, Value>,
     map: &Map<String, Value>,
-    place: &Place,
+    place: &SchemaPlace,
     draft: Draft,
-    failures: &mut Vec<Failure>,
+    failures: &mut Vec<SchemaFailure>,
 ) {
     let absent = |names: &Value| -> Vec<String> {
         let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);

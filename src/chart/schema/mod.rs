@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::template::Expression;
-use super::{Chart, Table};
+use super::{Chart, ValuesTable};
 use crate::base::sorted::SortedSet;
 use crate::format::number;
 use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
@@ -26,13 +26,13 @@ pub(super) fn is_wanted(chart: &Chart) -> bool {
 }
 
 /// Checks the values of a chart and of all charts below it; `None` if they are valid, else a report, line by line.
-pub(super) fn check(chart: &Chart, values: &Table) -> Option<String> {
+pub(super) fn check(chart: &Chart, values: &ValuesTable) -> Option<String> {
     let mut report = String::new();
     check_into(chart, values, &mut report);
     (!report.is_empty()).then_some(report)
 }
 
-fn check_into(chart: &Chart, values: &Table, report: &mut String) {
+fn check_into(chart: &Chart, values: &ValuesTable, report: &mut String) {
     if let Some(schema) = &chart.schema {
         let problems = match serde_json::from_slice(schema) {
             Ok(schema) => check_one(&schema, &Value::Object(values.clone())),
@@ -59,7 +59,7 @@ fn check_one(schema: &Value, value: &Value) -> String {
         steps: SCHEMA_STEPS_MAX,
         broken: None,
     };
-    let mut failures = match check.value(schema, value, &Place::default(), false) {
+    let mut failures = match check.value(schema, value, &SchemaPlace::default(), false) {
         Ok(_) => Vec::new(),
         Err(failure) => vec![failure],
     };
@@ -114,14 +114,14 @@ enum Kind {
 
 /// A failure and its place.
 #[derive(Debug)]
-struct Failure {
+struct SchemaFailure {
     path: String,
     message: String,
     kind: Kind,
-    causes: Vec<Failure>,
+    causes: Vec<SchemaFailure>,
 }
 
-impl Failure {
+impl SchemaFailure {
     fn write(&self, depth: usize, out: &mut String) {
         if self.kind == Kind::Reference && self.causes.len() == 1 {
             return self.causes.iter().for_each(|cause| cause.write(depth, out));
@@ -140,12 +140,12 @@ fn quoted_text(text: &str) -> String {
 
 /// The path in the values, and the depth in the schema.
 #[derive(Clone, Default)]
-struct Place {
+struct SchemaPlace {
     path: String,
     depth: usize,
 }
 
-impl Place {
+impl SchemaPlace {
     fn below(&self, key: &str) -> Self {
         let key = key.replace('~', "~0").replace('/', "~1");
         Self { path: format!("{}/{key}", self.path), depth: self.depth + 1 }
@@ -155,12 +155,17 @@ impl Place {
         Self { path: self.path.clone(), depth: self.depth + 1 }
     }
 
-    fn failure(&self, message: impl Into<String>) -> Failure {
-        Failure { path: self.path.clone(), message: message.into(), kind: Kind::Plain, causes: Vec::new() }
+    fn failure(&self, message: impl Into<String>) -> SchemaFailure {
+        SchemaFailure {
+            path: self.path.clone(),
+            message: message.into(),
+            kind: Kind::Plain,
+            causes: Vec::new(),
+        }
     }
 
-    fn failure_of(&self, message: impl Into<String>, causes: Vec<Failure>) -> Failure {
-        Failure { causes, ..self.failure(message) }
+    fn failure_of(&self, message: impl Into<String>, causes: Vec<SchemaFailure>) -> SchemaFailure {
+        SchemaFailure { causes, ..self.failure(message) }
     }
 }
 
@@ -206,9 +211,9 @@ struct Check<'a> {
 struct Subject<'a, 'v> {
     schema: &'a Map<String, Value>,
     value: &'v Value,
-    place: &'v Place,
+    place: &'v SchemaPlace,
     rest: Rest,
-    failures: Vec<Failure>,
+    failures: Vec<SchemaFailure>,
 }
 
 /// Bytes that one step processes.
@@ -229,9 +234,9 @@ impl<'a> Check<'a> {
         &mut self,
         schema: &'a Value,
         value: &Value,
-        place: &Place,
+        place: &SchemaPlace,
         is_asked: bool,
-    ) -> Result<Rest, Failure> {
+    ) -> Result<Rest, SchemaFailure> {
         if self.broken.is_some() {
             return Ok(Rest::default());
         }
@@ -276,7 +281,7 @@ impl<'a> Check<'a> {
         match failures.len() {
             0 => Ok(rest),
             1 => Err(failures.remove(0)),
-            _ => Err(Failure { kind: Kind::Group, ..place.failure_of("validation failed", failures) }),
+            _ => Err(SchemaFailure { kind: Kind::Group, ..place.failure_of("validation failed", failures) }),
         }
     }
 
@@ -285,8 +290,8 @@ impl<'a> Check<'a> {
         match subject.value {
             Value::Number(n) => keywords::numbers(schema, n, place, &mut subject.failures),
             Value::String(text) => {
-                let limits = ("minLength", "maxLength");
-                keywords::lengths(schema, text.chars().count(), limits, place, &mut subject.failures);
+                let (got, failures) = (text.chars().count(), &mut subject.failures);
+                keywords::lengths(schema, got, "minLength", "maxLength", place, failures);
                 self.pattern(schema, text, place, &mut subject.failures);
             }
             Value::Array(list) => self.list(subject, list),
@@ -296,7 +301,7 @@ impl<'a> Check<'a> {
     }
 
     /// Applies another schema to the same value: its evaluated parts count if it matches.
-    fn same(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value) -> Result<(), Failure> {
+    fn same(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value) -> Result<(), SchemaFailure> {
         let is_asked = !subject.rest.is_empty();
         let rest = self.value(schema, subject.value, &subject.place.deeper(), is_asked)?;
         subject.rest.merge(&rest);
@@ -326,7 +331,7 @@ impl<'a> Check<'a> {
         if let Err(failure) = self.same(subject, target) {
             let causes = if failure.kind == Kind::Group { failure.causes } else { vec![failure] };
             let failure = subject.place.failure_of("validation failed", causes);
-            subject.failures.push(Failure { kind: Kind::Reference, ..failure });
+            subject.failures.push(SchemaFailure { kind: Kind::Reference, ..failure });
         }
     }
 
@@ -339,7 +344,7 @@ impl<'a> Check<'a> {
         }
         let list = |key: &str| schema.get(key).and_then(Value::as_array).filter(|list| !list.is_empty());
         if let Some(all) = list("allOf") {
-            let causes: Vec<Failure> = all.iter().filter_map(|s| self.same(subject, s).err()).collect();
+            let causes: Vec<SchemaFailure> = all.iter().filter_map(|s| self.same(subject, s).err()).collect();
             if !causes.is_empty() {
                 subject.failures.push(subject.place.failure_of("'allOf' failed", causes));
             }

@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::{Check, Failure, Place, Subject, keywords};
+use super::{Check, SchemaFailure, SchemaPlace, Subject, keywords};
 
 impl<'a> Check<'a> {
     pub(super) fn list(&mut self, subject: &mut Subject<'a, '_>, list: &[Value]) {
         let (schema, place) = (subject.schema, subject.place);
-        keywords::lengths(schema, list.len(), ("minItems", "maxItems"), place, &mut subject.failures);
+        keywords::lengths(schema, list.len(), "minItems", "maxItems", place, &mut subject.failures);
         keywords::unique(schema, list, place, &mut subject.failures);
         // Drafts before 2020 have the schemas of the first items in `items` itself.
         let (first, others) = match (schema.get("prefixItems"), schema.get("items")) {
@@ -82,8 +82,8 @@ impl<'a> Check<'a> {
 
     pub(super) fn map(&mut self, subject: &mut Subject<'a, '_>, map: &Map<String, Value>) {
         let (schema, place) = (subject.schema, subject.place);
-        let limits = ("minProperties", "maxProperties");
-        keywords::lengths(schema, map.len(), limits, place, &mut subject.failures);
+        let failures = &mut subject.failures;
+        keywords::lengths(schema, map.len(), "minProperties", "maxProperties", place, failures);
         keywords::required(schema, map, place, self.draft, &mut subject.failures);
         let table = |key: &str| schema.get(key).and_then(Value::as_object);
         for (key, dependent) in table("dependencies").into_iter().flatten() {
@@ -145,11 +145,11 @@ impl<'a> Check<'a> {
     /// The check of a name starts over: its failures have no path.
     fn names(&mut self, subject: &mut Subject<'a, '_>, map: &Map<String, Value>, names: &'a Value) {
         for key in map.keys() {
-            let place = Place { path: String::new(), depth: subject.place.depth + 1 };
+            let place = SchemaPlace { path: String::new(), depth: subject.place.depth + 1 };
             if let Err(failure) = self.value(names, &Value::String(key.clone()), &place, false) {
                 let causes = if failure.kind == super::Kind::Group { failure.causes } else { vec![failure] };
                 let message = format!("invalid propertyName {}", super::quoted_text(key));
-                let failure: Failure = place.failure_of(message, causes);
+                let failure: SchemaFailure = place.failure_of(message, causes);
                 subject.failures.push(failure);
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Check, Failure, Place, quoted_text};
+use super::{Check, SchemaFailure, SchemaPlace, quoted_text};
 use crate::chart::template;
 use crate::limits::TEMPLATE_REGEXES_MAX;
 
@@ -11,8 +11,8 @@ impl Check<'_> {
         &mut self,
         schema: &Map<String, Value>,
         text: &str,
-        place: &Place,
-        failures: &mut Vec<Failure>,
+        place: &SchemaPlace,
+        failures: &mut Vec<SchemaFailure>,
     ) {
         if let Some(Value::String(pattern)) = schema.get("pattern")
             && !self.fits(pattern, text)

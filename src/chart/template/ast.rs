@@ -5,19 +5,19 @@ use std::rc::Rc;
 
 use super::functions::Function;
 use super::unquote::{Number, quote};
-use crate::chart::Slice;
-use crate::chart::value::Text;
+use crate::chart::TextSlice;
+use crate::chart::value::GoString;
 
 /// The source text of a tree, for positions in messages.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct TemplateSource {
     pub(super) name: String,
-    pub(super) text: Slice,
+    pub(super) text: TextSlice,
 }
 
-impl Source {
+impl TemplateSource {
     /// A piece of the text.
-    pub(super) fn piece(&self, start: usize, end: usize) -> Slice {
+    pub(super) fn piece(&self, start: usize, end: usize) -> TextSlice {
         self.text.part(self.text.get(start..end).unwrap_or_default())
     }
 
@@ -34,8 +34,8 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) name: String,
-    pub(super) source: Rc<Source>,
-    pub(super) root: Box<[Node]>,
+    pub(super) source: Rc<TemplateSource>,
+    pub(super) root: Box<[TemplateNode]>,
 }
 
 impl Tree {
@@ -50,7 +50,7 @@ impl Tree {
 
 /// Text or an action.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct TemplateNode {
     pub(super) pos: usize,
     pub(super) kind: NodeKind,
 }
@@ -58,7 +58,7 @@ pub(super) struct Node {
 /// The kind of a node.
 #[derive(Debug)]
 pub(super) enum NodeKind {
-    Text(Slice),
+    Text(TextSlice),
     Action(Pipe),
     If(Box<Branch>),
     With(Box<Branch>),
@@ -72,8 +72,8 @@ pub(super) enum NodeKind {
 #[derive(Debug)]
 pub(super) struct Branch {
     pub(super) pipe: Pipe,
-    pub(super) list: Box<[Node]>,
-    pub(super) otherwise: Option<Box<[Node]>>,
+    pub(super) list: Box<[TemplateNode]>,
+    pub(super) otherwise: Option<Box<[TemplateNode]>>,
 }
 
 /// Commands; the result of each is the last argument of the next. May assign variables.
@@ -104,22 +104,22 @@ pub(super) struct Operand {
 #[derive(Debug)]
 pub(super) enum OperandKind {
     Bool(bool),
-    Str { quoted: Slice, text: Text },
+    Str { quoted: TextSlice, text: GoString },
     Number(Box<Number>),
     Nil,
     Dot,
-    Field(Slice),
-    Variable { name: Rc<str>, fields: Slice },
-    Chain { base: Box<Operand>, fields: Slice },
+    Field(TextSlice),
+    Variable { name: Rc<str>, fields: TextSlice },
+    Chain { base: Box<Operand>, fields: TextSlice },
     Function(&'static Function),
     Pipe(Box<Pipe>),
 }
 
-fn write_nodes(f: &mut fmt::Formatter<'_>, nodes: &[Node]) -> fmt::Result {
+fn write_nodes(f: &mut fmt::Formatter<'_>, nodes: &[TemplateNode]) -> fmt::Result {
     nodes.iter().try_for_each(|n| write!(f, "{n}"))
 }
 
-impl fmt::Display for Node {
+impl fmt::Display for TemplateNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (word, branch) = match &self.kind {
             NodeKind::Text(text) => return f.write_str(text),

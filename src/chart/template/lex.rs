@@ -132,10 +132,10 @@ struct Lexer<'a> {
 }
 
 /// The next state; `Err` is the message of an error token.
-type Step<T> = Result<T, String>;
+type LexerStep<T> = Result<T, String>;
 
 impl<'a> Lexer<'a> {
-    fn run(&mut self) -> Step<()> {
+    fn run(&mut self) -> LexerStep<()> {
         let done = loop {
             match self.text_or_comment() {
                 Ok(true) => {}
@@ -152,7 +152,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// Text up to an action, and the start of the action. False at the end.
-    fn text_or_comment(&mut self) -> Step<bool> {
+    fn text_or_comment(&mut self) -> LexerStep<bool> {
         let Some(found) = find_left(self.rest()) else {
             self.pos = self.text.len();
             if self.pos > self.start {
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
         Ok(true)
     }
 
-    fn left_delim(&mut self, trims: bool) -> Step<()> {
+    fn left_delim(&mut self, trims: bool) -> LexerStep<()> {
         let after_marker = self.pos + LEFT.len() + if trims { 2 } else { 0 };
         if self.text.as_bytes()[after_marker..].starts_with(b"/*") {
             self.pos = after_marker;
@@ -198,7 +198,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn comment(&mut self) -> Step<()> {
+    fn comment(&mut self) -> LexerStep<()> {
         let body = self.pos + 2;
         let end = self.text[body..].find("*/").ok_or("unclosed comment")?;
         self.pos = body + end + 2;
@@ -209,7 +209,7 @@ impl<'a> Lexer<'a> {
     }
 
     /// One token within an action; true if it was the closing one.
-    fn inside_action(&mut self) -> Step<bool> {
+    fn inside_action(&mut self) -> LexerStep<bool> {
         if let Some(trims) = self.at_right_delim() {
             if self.parens > 0 {
                 return Err("unclosed left paren".to_owned());
@@ -291,7 +291,7 @@ impl<'a> Lexer<'a> {
         self.ignore();
     }
 
-    fn quoted(&mut self, end: char, kind: Kind, unterminated: &str) -> Step<()> {
+    fn quoted(&mut self, end: char, kind: Kind, unterminated: &str) -> LexerStep<()> {
         loop {
             match self.next() {
                 Some('\\') if !matches!(self.next(), None | Some('\n')) => {}
@@ -304,14 +304,14 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn raw_quoted(&mut self) -> Step<()> {
+    fn raw_quoted(&mut self) -> LexerStep<()> {
         let end = self.rest().find('`').ok_or("unterminated raw quoted string")?;
         self.pos += end + 1;
         self.emit(Kind::RawString);
         Ok(())
     }
 
-    fn field_or_variable(&mut self, kind: Kind) -> Step<()> {
+    fn field_or_variable(&mut self, kind: Kind) -> LexerStep<()> {
         if self.at_terminator() {
             self.emit(if kind == Kind::Variable { kind } else { Kind::Dot });
             return Ok(());
@@ -321,7 +321,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn identifier(&mut self) -> Step<()> {
+    fn identifier(&mut self) -> LexerStep<()> {
         self.word()?;
         let word = &self.text[self.start..self.pos];
         self.emit(match word {
@@ -331,7 +331,7 @@ impl<'a> Lexer<'a> {
         Ok(())
     }
 
-    fn word(&mut self) -> Step<()> {
+    fn word(&mut self) -> LexerStep<()> {
         loop {
             let rest = self.rest();
             let end = rest.bytes().position(|b| !b.is_ascii_alphanumeric() && b != b'_');
@@ -355,7 +355,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    fn number(&mut self) -> Step<()> {
+    fn number(&mut self) -> LexerStep<()> {
         let mut good = self.scan_number();
         let mut kind = Kind::Number;
         if good && matches!(self.peek(), Some('+' | '-')) {

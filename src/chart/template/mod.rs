@@ -21,14 +21,14 @@ use std::rc::Rc;
 
 pub(crate) use error::Error;
 
-use super::Slice;
-use super::value::{Text, Value};
+use super::TextSlice;
+use super::value::{GoString, Value};
 use crate::base::clock::Clock;
 use crate::limits::{
     TEMPLATE_INCLUDES_MAX, TEMPLATE_OUTPUT_BYTES_MAX, TEMPLATE_STACK_BYTES_MAX, TEMPLATE_STEPS_MAX,
 };
-use ast::{Node, NodeKind, Tree};
-use eval::{Engine, Scope, Shared, Spare};
+use ast::{NodeKind, TemplateNode, Tree};
+use eval::{Engine, Scope, SharedExecution, Spare};
 pub(super) use functions::regex::Expression;
 use stack::StackGuard;
 
@@ -78,7 +78,7 @@ impl Templates {
     /// Adds a file: its definitions, and its text as a template with the name of the file. The last
     /// definition of a name wins, except that an empty body never replaces another. Callers must add the
     /// files in Helm's order. Errors: the first mistake in the text.
-    pub(crate) fn parse(&mut self, name: &str, text: impl Into<Slice>) -> Result<(), Error> {
+    pub(crate) fn parse(&mut self, name: &str, text: impl Into<TextSlice>) -> Result<(), Error> {
         for tree in parse::parse(name, &text.into(), StackGuard::new(self.options.stack_bytes_max))? {
             self.scope.add(tree);
         }
@@ -93,22 +93,23 @@ impl Templates {
 
     /// Like [`Templates::render`]; does not copy the text of a file without
     /// actions. Errors: as [`Templates::render`].
-    pub(crate) fn render_file(&self, name: &str, data: &Value) -> Result<Slice, Error> {
+    pub(crate) fn render_file(&self, name: &str, data: &Value) -> Result<TextSlice, Error> {
         // The output of a file without actions is its text.
-        if let Some([Node { kind: NodeKind::Text(text), .. }]) = self.scope.find(name).map(|t| &*t.root)
+        if let Some([TemplateNode { kind: NodeKind::Text(text), .. }]) =
+            self.scope.find(name).map(|t| &*t.root)
             && find(text.as_bytes(), NO_VALUE).is_none()
             && text.len() <= TEMPLATE_OUTPUT_BYTES_MAX
         {
             return Ok(text.clone());
         }
-        let shared = Shared::new(&self.options, &self.spare);
+        let shared = SharedExecution::new(&self.options, &self.spare);
         let engine = Engine { scope: &self.scope, shared: &shared };
         shared.with_buffer(|out| {
             engine.execute_named(name, data.clone(), out)?;
             let text = without_no_value(out);
             Ok(match std::str::from_utf8(&text) {
                 Ok(text) => text.into(),
-                Err(_) => Slice::from(&*String::from_utf8_lossy(&text)),
+                Err(_) => TextSlice::from(&*String::from_utf8_lossy(&text)),
             })
         })
     }
@@ -141,7 +142,7 @@ impl Engine<'_> {
     }
 
     /// `include`: the output of a template.
-    fn include(self, name: &Text, data: Value) -> Result<Text, error::Cause> {
+    fn include(self, name: &GoString, data: Value) -> Result<GoString, error::Cause> {
         let key = name.to_str();
         if self.included(name) > TEMPLATE_INCLUDES_MAX {
             return Err(format!(
@@ -153,31 +154,31 @@ impl Engine<'_> {
         self.shared.included.borrow_mut().push(name.clone());
         let text = self.shared.with_buffer(|out| {
             self.execute_named(&key, data, out)?;
-            Ok(Text::from(&**out))
+            Ok(GoString::from(&**out))
         });
         self.shared.included.borrow_mut().pop();
         text
     }
 
     /// How often the inclusion of a template is in progress: counted only if it can exceed the limit.
-    fn included(self, name: &Text) -> usize {
+    fn included(self, name: &GoString) -> usize {
         let all = self.shared.included.borrow();
         if all.len() > TEMPLATE_INCLUDES_MAX { all.iter().filter(|n| *n == name).count() } else { 0 }
     }
 
     /// `tpl`: parses a text and executes it. Only the templates that it executes see its definitions.
-    fn tpl(self, text: &Text, data: Value) -> Result<Text, error::Cause> {
+    fn tpl(self, text: &GoString, data: Value) -> Result<GoString, error::Cause> {
         self.check_depth()?;
         // Most values that may be templates are not. Without an action, bytes that are not UTF-8 stay as they are.
         if find(text.as_bytes(), b"{{").is_none() {
             self.shared.charge(1)?;
             return Ok(match without_no_value(text.as_bytes()) {
                 Cow::Borrowed(_) => text.clone(),
-                Cow::Owned(shorter) => Text::from(shorter),
+                Cow::Owned(shorter) => GoString::from(shorter),
             });
         }
         let quoted = || unquote::quote(text.as_bytes());
-        let trees = parse::parse(ROOT, &Slice::from(&*text.to_str()), self.shared.guard)
+        let trees = parse::parse(ROOT, &TextSlice::from(&*text.to_str()), self.shared.guard)
             .map_err(|e| Error::wrap(format!("cannot parse template {}: ", quoted()), e))?;
         let mut scope = Scope { outer: Some(self.scope), ..Scope::default() };
         let mut main: Option<Tree> = None;
@@ -188,13 +189,13 @@ impl Engine<'_> {
                 scope.add(tree);
             }
         }
-        let Some(tree) = main else { return Ok(Text::default()) };
+        let Some(tree) = main else { return Ok(GoString::default()) };
         let engine = Engine { scope: &scope, shared: self.shared };
         self.shared.with_buffer(|out| {
             engine.execute(&tree, data, out).map_err(|e| {
                 Error::wrap(format!("error during tpl function execution for {}: ", quoted()), e)
             })?;
-            Ok(Text::from(&*without_no_value(out)))
+            Ok(GoString::from(&*without_no_value(out)))
         })
     }
 }

@@ -112,10 +112,10 @@ pub(crate) type Entries = BTreeMap<Rc<str>, Value>;
 pub(crate) struct Map {
     kind: MapKind,
     nil: bool,
-    shared: Rc<Table>,
+    shared: Rc<SharedEntries>,
 }
 
-struct Table(RefCell<Entries>);
+struct SharedEntries(RefCell<Entries>);
 
 impl Map {
     /// An empty `map[string]interface{}`.
@@ -125,7 +125,7 @@ impl Map {
 
     /// A map of a given Go type.
     pub(crate) fn of(kind: MapKind, entries: Entries) -> Self {
-        Self { kind, nil: false, shared: Rc::new(Table(RefCell::new(entries))) }
+        Self { kind, nil: false, shared: Rc::new(SharedEntries(RefCell::new(entries))) }
     }
 
     /// Go's nil map: it can be read but not written.
@@ -216,7 +216,7 @@ impl Drop for Items {
     }
 }
 
-impl Drop for Table {
+impl Drop for SharedEntries {
     fn drop(&mut self) {
         drop_flat(std::mem::take(self.0.get_mut()).into_values());
     }

@@ -11,10 +11,10 @@ mod text;
 
 pub(crate) use collections::{Entries, List, ListKind, Map, MapKind};
 pub(crate) use object::{Object, Signature, Type};
-pub(crate) use text::Text;
+pub(crate) use text::GoString;
 
 use crate::format::base64;
-use crate::format::yaml::{Dialect, Tree, View};
+use crate::format::yaml::{Dialect, Tree, TreeNode};
 use crate::limits::{TEMPLATE_VALUE_DEPTH_MAX, TEMPLATE_VALUE_NODES_MAX};
 
 #[derive(Clone, Default)]
@@ -37,7 +37,7 @@ pub(crate) enum Value {
     /// `float64`: every number of a YAML or JSON document.
     Float(f64),
     /// `string`.
-    Str(Text),
+    Str(GoString),
     /// `[]byte`.
     Bytes(Rc<[u8]>),
     List(List),
@@ -57,7 +57,7 @@ pub(crate) enum Numbers {
 }
 
 impl Value {
-    pub(crate) fn str(s: impl Into<Text>) -> Self {
+    pub(crate) fn str(s: impl Into<GoString>) -> Self {
         Self::Str(s.into())
     }
 
@@ -67,7 +67,7 @@ impl Value {
     }
 
     /// A `[]string`.
-    pub(crate) fn strings<T: Into<Text>>(items: impl IntoIterator<Item = T>) -> Self {
+    pub(crate) fn strings<T: Into<GoString>>(items: impl IntoIterator<Item = T>) -> Self {
         Self::List(List::of(ListKind::Strings, items.into_iter().map(|s| Self::Str(s.into())).collect()))
     }
 
@@ -217,7 +217,7 @@ impl Value {
     }
 
     /// The string, if it is one.
-    pub(crate) fn as_text(&self) -> Option<&Text> {
+    pub(crate) fn as_text(&self) -> Option<&GoString> {
         match self {
             Self::Str(s) => Some(s),
             _ => None,
@@ -235,23 +235,25 @@ impl Value {
 
 /// For values that have a JSON form.
 impl Tree for Value {
-    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(View<'_>)) {
+    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(TreeNode<'_>)) {
         match self {
-            Self::Nil | Self::NilInterface => see(View::Word("null")),
-            Self::Bool(b) => see(View::of_bool(*b)),
-            Self::Int(i) | Self::Int64(i) => see(View::Word(&i.to_string())),
-            Self::Uint64(u) => see(View::Word(&u.to_string())),
-            Self::Uint8(b) => see(View::Word(&b.to_string())),
-            Self::Float(f) => see(View::Float(*f)),
-            Self::Str(s) => see(View::Text(&s.to_str())),
-            Self::Bytes(b) => see(View::Bytes(b)),
-            Self::List(l) if l.is_nil() => see(View::NilList),
-            Self::List(l) => see(View::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
-            Self::Map(m) if m.is_nil() => see(View::NilMap),
-            Self::Map(m) => see(View::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect())),
+            Self::Nil | Self::NilInterface => see(TreeNode::Word("null")),
+            Self::Bool(b) => see(TreeNode::of_bool(*b)),
+            Self::Int(i) | Self::Int64(i) => see(TreeNode::Word(&i.to_string())),
+            Self::Uint64(u) => see(TreeNode::Word(&u.to_string())),
+            Self::Uint8(b) => see(TreeNode::Word(&b.to_string())),
+            Self::Float(f) => see(TreeNode::Float(*f)),
+            Self::Str(s) => see(TreeNode::Text(&s.to_str())),
+            Self::Bytes(b) => see(TreeNode::Bytes(b)),
+            Self::List(l) if l.is_nil() => see(TreeNode::NilList),
+            Self::List(l) => see(TreeNode::List(l.items().iter().map(|v| v as &dyn Tree).collect())),
+            Self::Map(m) if m.is_nil() => see(TreeNode::NilMap),
+            Self::Map(m) => {
+                see(TreeNode::Map(m.entries().iter().map(|(k, v)| (&**k, v as &dyn Tree)).collect()));
+            }
             Self::Native(o) => match o.to_json() {
                 serde_json::Value::String(text) if dialect == Dialect::V3 && o.is_plain_in_yaml() => {
-                    see(View::Word(&text));
+                    see(TreeNode::Word(&text));
                 }
                 json => json.view(dialect, see),
             },
@@ -326,8 +328,8 @@ impl From<bool> for Value {
     }
 }
 
-impl From<Text> for Value {
-    fn from(s: Text) -> Self {
+impl From<GoString> for Value {
+    fn from(s: GoString) -> Self {
         Self::Str(s)
     }
 }
@@ -401,9 +403,9 @@ mod tests {
 
     #[test]
     fn text_keeps_bytes() {
-        let text = Text::from(vec![b'a', 0xff]);
+        let text = GoString::from(vec![b'a', 0xff]);
         assert_eq!(text.as_bytes(), b"a\xff");
         assert_eq!(text.to_str(), "a\u{fffd}");
-        assert_eq!(Text::from("ä").len(), 2);
+        assert_eq!(GoString::from("ä").len(), 2);
     }
 }

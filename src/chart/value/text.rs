@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 /// A Go string: any bytes, nearly always UTF-8. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Text(Repr);
+pub(crate) struct GoString(Repr);
 
-impl Default for Text {
+impl Default for GoString {
     fn default() -> Self {
         Self::from("")
     }
@@ -20,7 +20,7 @@ enum Repr {
     Other(Rc<[u8]>),
 }
 
-impl Text {
+impl GoString {
     /// The bytes.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -56,45 +56,45 @@ impl Text {
     }
 }
 
-impl fmt::Debug for Text {
+impl fmt::Debug for GoString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.to_str())
     }
 }
 
-impl PartialEq for Text {
+impl PartialEq for GoString {
     fn eq(&self, other: &Self) -> bool {
         self.as_bytes() == other.as_bytes()
     }
 }
 
-impl Eq for Text {}
+impl Eq for GoString {}
 
-impl From<&str> for Text {
+impl From<&str> for GoString {
     fn from(s: &str) -> Self {
         Self(Repr::Utf8(Rc::from(s)))
     }
 }
 
-impl From<String> for Text {
+impl From<String> for GoString {
     fn from(s: String) -> Self {
         Self(Repr::Utf8(Rc::from(s)))
     }
 }
 
-impl From<Cow<'_, str>> for Text {
+impl From<Cow<'_, str>> for GoString {
     fn from(s: Cow<'_, str>) -> Self {
         Self(Repr::Utf8(Rc::from(s)))
     }
 }
 
-impl From<Rc<str>> for Text {
+impl From<Rc<str>> for GoString {
     fn from(s: Rc<str>) -> Self {
         Self(Repr::Utf8(s))
     }
 }
 
-impl From<Vec<u8>> for Text {
+impl From<Vec<u8>> for GoString {
     fn from(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {
             Ok(s) => s.into(),
@@ -103,7 +103,7 @@ impl From<Vec<u8>> for Text {
     }
 }
 
-impl From<&[u8]> for Text {
+impl From<&[u8]> for GoString {
     fn from(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(s) => s.into(),

@@ -15,36 +15,36 @@ use crate::base::capped;
 use crate::base::error::chain;
 use crate::base::sorted::SortedSet;
 use crate::base::stop::Stop;
-use crate::chart::child::{Archive, Renderer, Request};
+use crate::chart::child::{Archive, RenderRequest, Renderer};
 use crate::components::images;
-use crate::config::{Loaded, Settings};
+use crate::config::{LoadedConfig, Settings};
 use crate::controllers::controller_installation::preview::{self, InstallationPreview};
 use crate::format::human;
 use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
-use crate::oci::bundle::{Blobs, Bundle, Charts, Form, Images, beside, pack};
-use crate::oci::{Content, Digest, Keychain, Order, Puller, Reference};
+use crate::oci::bundle::{Bundle, BundleBlobs, BundleCharts, BundleForm, BundleImages, beside, pack};
+use crate::oci::{ArtifactReference, Digest, Keychain, PullOrder, Puller, VerifiedContent};
 use crate::operation::components;
 
 /// A chart and its values.
 struct WantedChart {
     name: String,
     chart: Chart,
-    request: Result<Request, String>,
+    request: Result<RenderRequest, String>,
 }
 
 enum Chart {
     /// A chart in a registry.
-    Order(Order),
+    Order(PullOrder),
     /// A chart in its ControllerDeployment: it needs no registry, but its images do.
     Raw(Vec<u8>),
 }
 
 #[derive(Default)]
 struct Collected {
-    charts: Charts,
-    images: Images,
-    blobs: Blobs,
+    charts: BundleCharts,
+    images: BundleImages,
+    blobs: BundleBlobs,
     /// The number of missing charts.
     lost: usize,
     /// The number of charts whose images are unknown.
@@ -71,7 +71,7 @@ pub(super) fn main(io: &mut Io<'_>, task: &Export, variable: Variable<'_>) -> u8
 fn export(
     io: &mut Io<'_>,
     task: &Export,
-    loaded: Option<&Loaded>,
+    loaded: Option<&LoadedConfig>,
     variable: Variable<'_>,
 ) -> Result<u8, String> {
     let settings = loaded.map(|loaded| &loaded.settings);
@@ -79,7 +79,7 @@ fn export(
         Some(settings) if task.charts.is_empty() => of_garden(io, settings, task.all, variable)?,
         _ => named(task)?,
     };
-    let is_file = Form::of(&task.output) != Form::Directory;
+    let is_file = BundleForm::of(&task.output) != BundleForm::Directory;
     let place = if is_file { beside(&task.output, ".partial") } else { task.output.clone() };
     let bundle = Bundle::at(place);
     let (cache, lock) = bundle.open().map_err(|e| e.to_string())?;
@@ -143,7 +143,7 @@ fn control_planes(
     task: &Export,
     settings: Option<&Settings>,
     variable: Variable<'_>,
-) -> Result<Images, String> {
+) -> Result<BundleImages, String> {
     let path = clusters::set(variable, images::VARIABLE).map(PathBuf::from);
     let images = images::Images::load(path.as_deref())?;
     let versions = match settings {
@@ -160,7 +160,7 @@ fn control_planes(
         }
         _ => SortedSet::new(),
     };
-    let mut found = Images::new();
+    let mut found = BundleImages::new();
     for version in versions {
         found.extend(images.of_control_plane(components::images(), &version)?);
     }
@@ -204,7 +204,7 @@ fn collect(
         let archive = match &one.chart {
             Chart::Raw(bytes) => {
                 say(io, format_args!("in its ControllerDeployment\n"));
-                Ok(Content::Bytes(bytes.as_slice().into()))
+                Ok(VerifiedContent::Bytes(bytes.as_slice().into()))
             }
             Chart::Order(order) => {
                 fetch(order, puller, bundle, stop, &mut collected).map(|(content, digest, bytes)| {
@@ -234,12 +234,12 @@ fn collect(
 
 /// Pulls a chart. Returns it, the digest of its reference, and the size of its files.
 fn fetch(
-    order: &Order,
+    order: &PullOrder,
     puller: &Puller,
     bundle: &Bundle,
     stop: &Stop,
     collected: &mut Collected,
-) -> Result<(Content, Digest, u64), String> {
+) -> Result<(VerifiedContent, Digest, u64), String> {
     let pulled = puller.fetch(order, stop).map_err(|error| chain(&error))?;
     let name = order.reference.to_string();
     let blobs = bundle.verify(&name, pulled.digest).map_err(|error| error.to_string())?;
@@ -253,21 +253,25 @@ fn fetch(
     Ok((pulled.chart, pulled.digest, bytes))
 }
 
-fn images(chart: &Content, request: &Result<Request, String>, stop: &Stop) -> Result<Images, String> {
+fn images(
+    chart: &VerifiedContent,
+    request: &Result<RenderRequest, String>,
+    stop: &Stop,
+) -> Result<BundleImages, String> {
     let request = request.as_ref().map_err(String::clone)?;
     let archive = match chart {
-        Content::Bytes(bytes) => Archive::Bytes(bytes),
-        Content::File(file) => Archive::File(file),
+        VerifiedContent::Bytes(bytes) => Archive::Bytes(bytes),
+        VerifiedContent::File(file) => Archive::File(file),
     };
     let rendered = Renderer::InProcess.render(request, archive, stop).map_err(|error| chain(&error))?;
-    let mut found = Images::new();
+    let mut found = BundleImages::new();
     rendered.values().for_each(|object| walk(object, &mut found));
     Ok(found)
 }
 
 /// Collects each text under a key `image`, and the reference of an image volume. Workloads and most other objects have
 /// the images that a kubelet pulls there.
-fn walk(value: &Value, found: &mut Images) {
+fn walk(value: &Value, found: &mut BundleImages) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
@@ -294,10 +298,10 @@ fn named(task: &Export) -> Result<Vec<WantedChart>, String> {
         let text = capped::read_file(path, limits::CONFIG_FILE_BYTES_MAX).map_err(|error| bad(&error))?;
         logins = Keychain::parse(&text).map_err(|why| bad(&why))?;
     }
-    let wanted = |reference: &Reference| {
+    let wanted = |reference: &ArtifactReference| {
         let name = reference.repository.rsplit('/').next().unwrap_or_default().to_owned();
         let request = Ok(preview::request(&name, &name, Value::Null, None));
-        let order = Order { reference: reference.clone(), keychain: logins.clone(), ca_bundle: None };
+        let order = PullOrder { reference: reference.clone(), keychain: logins.clone(), ca_bundle: None };
         WantedChart { name, chart: Chart::Order(order), request }
     };
     Ok(task.charts.iter().map(wanted).collect())
@@ -384,7 +388,7 @@ mod tests {
             "schema": {"properties": {"image": {"type": "string", "description": "an image"}}},
             "other": {"image": "two words"},
         });
-        let mut found = Images::new();
+        let mut found = BundleImages::new();
         walk(&object, &mut found);
         let expected = ["r.example.org/init:1", "r.example.org/main@sha256:1", "r.example.org/volume:1"];
         assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -14,8 +14,8 @@ use super::{Io, SUCCESS, Variable, fail, fail_as, help, print, refuse};
 use crate::base::sorted::SortedSet;
 use crate::format::human;
 use crate::format::semver::Version;
-use crate::oci::bundle::{Bundle, Contents, Error};
-use crate::oci::{Digest, Reference};
+use crate::oci::bundle::{Bundle, BundleContents, Error};
+use crate::oci::{ArtifactReference, Digest};
 
 mod export;
 
@@ -43,7 +43,7 @@ struct Export {
     output: PathBuf,
     config: Option<PathBuf>,
     all: bool,
-    charts: Vec<Reference>,
+    charts: Vec<ArtifactReference>,
     /// The versions of Kubernetes for the control planes.
     kubernetes: Vec<String>,
     logins: Option<PathBuf>,
@@ -136,7 +136,7 @@ impl BundleArguments {
                 Long("all") => self.export.all = true,
                 Long("chart") => {
                     let text = parser.value()?.to_string_lossy().into_owned();
-                    let reference = Reference::parse(&text);
+                    let reference = ArtifactReference::parse(&text);
                     self.export
                         .charts
                         .push(reference.map_err(|why| wrong(format!("--chart {text:?}: {why}")))?);
@@ -205,11 +205,11 @@ impl BundleArguments {
 
 fn import(io: &mut Io<'_>, from: &Path, to: PathBuf, digest: Option<Digest>) -> Result<u8, Error> {
     let bundle = Bundle::at(to);
-    let Contents { charts, images, .. } = bundle.import(from, digest)?;
+    let BundleContents { charts, images, .. } = bundle.import(from, digest)?;
     let directory = bundle.directory().display();
     let (number, listed) = (human::counted(charts.len(), "chart"), human::counted(images.len(), "image"));
     let mut text = format!("{directory} has {number} and a list of {listed}\n");
-    let references = charts.iter().filter_map(|(name, _)| Reference::parse(name).ok());
+    let references = charts.iter().filter_map(|(name, _)| ArtifactReference::parse(name).ok());
     let mut hosts = SortedSet::new();
     for reference in references {
         hosts.insert(reference.registry);
@@ -224,7 +224,7 @@ fn import(io: &mut Io<'_>, from: &Path, to: PathBuf, digest: Option<Digest>) -> 
 }
 
 fn list(io: &mut Io<'_>, path: PathBuf, images: bool, as_json: bool) -> Result<u8, Error> {
-    let contents = Contents::read(&path)?;
+    let contents = BundleContents::read(&path)?;
     if images {
         let text = match as_json {
             true => format!("{}\n", json!(contents.images.iter().collect::<Vec<_>>())),
@@ -272,7 +272,7 @@ mod tests {
         let path = || PathBuf::from("b.tar");
         let hex = "0".repeat(64);
         let pinned = format!("import b.tar --to d --digest sha256:{hex}");
-        let reference = |text| Reference::parse(text).unwrap();
+        let reference = |text| ArtifactReference::parse(text).unwrap();
         let export = |change: fn(&mut Export)| {
             let mut export = Export { output: path(), ..Export::default() };
             change(&mut export);

@@ -8,7 +8,7 @@ use crate::api::core::SECRET;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::deployer::token;
-use crate::extension::credentials::Reference;
+use crate::extension::credentials::CredentialsReference;
 use crate::extension::required;
 use crate::format::time::parse_rfc3339;
 use crate::kube::Garden;
@@ -83,8 +83,8 @@ impl Doctor<'_> {
         let named = [&spec["dns"]["internal"], &spec["dns"]["provider"], &spec["backup"]];
         let mut wrong: Vec<String> = Vec::new();
         for reference in named.into_iter().chain(defaults).map(|owner| &owner["credentialsRef"]) {
-            let found =
-                Reference::read(reference).and_then(|it| it.find(garden, "credentialsRef of the Seed"));
+            let found = CredentialsReference::read(reference)
+                .and_then(|it| it.find(garden, "credentialsRef of the Seed"));
             wrong.extend(found.err().map(|failed| failed.text).filter(|_| !reference.is_null()));
         }
         wrong.dedup();

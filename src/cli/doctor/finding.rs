@@ -170,7 +170,9 @@ fn chart_remedy(error: &oci::Error) -> &'static str {
         oci::Error::Status { status: 401 | 403, .. } => {
             "put a login that may read this repository into the Secret of helm.ociRepository.pullSecretRef"
         }
-        _ if error.verdict() == oci::Verdict::Retry => "try again later, and look at the log of the registry",
+        _ if error.verdict() == oci::PullVerdict::Retry => {
+            "try again later, and look at the log of the registry"
+        }
         _ => NOT_PULLED,
     }
 }
@@ -344,7 +346,7 @@ pub(super) fn json(findings: &[Finding]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::error::Failure;
+    use crate::kube::error::StatusFailure;
 
     fn states(findings: &[Finding]) -> String {
         let one = |f: &Finding| format!("{}={}", f.hop, f.state.name().chars().next().unwrap());
@@ -396,7 +398,7 @@ mod tests {
     fn the_first_broken_hop_hides_those_behind_it() {
         let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
         let transport = |source| kube::Error::Transport { request: "GET x".to_owned(), source };
-        let api = |code| kube::Error::Api(Box::new(Failure { code, ..Failure::default() }));
+        let api = |code| kube::Error::Api(Box::new(StatusFailure { code, ..StatusFailure::default() }));
         let tls = |error| transport(net::Error::Tls(error));
         let all_good = "configuration=g name=g TCP=g TLS=g certificate=g authentication=g answer=g";
         let table = [

@@ -14,14 +14,14 @@ use crate::base::garden_time::GardenTime;
 use crate::base::redact;
 use crate::base::stop::Stop;
 use crate::components::{hosting, webhooks};
-use crate::config::{Loaded, Settings};
+use crate::config::{LoadedConfig, Settings};
 use crate::controllers::controller_installation::preview::InstallationPreview;
 use crate::controllers::is_garden;
 use crate::format::time::rfc3339;
 use crate::identity::cleanup;
 use crate::kube::{Client, Connection, Garden, ListParams, Options};
 use crate::net::{ProxyPolicy, Url};
-use crate::oci::{self, Order, Puller};
+use crate::oci::{self, PullOrder, Puller};
 use crate::shoot::has_workers;
 
 use self::access::Access;
@@ -81,7 +81,7 @@ fn examine(config: &Path, handed: &CommandEnvironment<'_>, is_before: bool) -> V
     }
 }
 
-fn configuration(path: &Path, handed: &CommandEnvironment<'_>, loaded: &Loaded) -> Vec<Finding> {
+fn configuration(path: &Path, handed: &CommandEnvironment<'_>, loaded: &LoadedConfig) -> Vec<Finding> {
     let mut found = vec![Finding::new("", "configuration", State::Good, path.display().to_string())];
     for warning in &loaded.warnings {
         found.push(Finding::new("", "configuration", State::Odd, warning.to_string()));
@@ -301,7 +301,7 @@ impl Doctor<'_> {
     }
 
     /// Returns the orders of the charts of the seed's installations by deployment, as their controller makes them.
-    fn orders(&mut self, garden: &Garden) -> Vec<(String, Order)> {
+    fn orders(&mut self, garden: &Garden) -> Vec<(String, PullOrder)> {
         let mut orders = Vec::new();
         let mut deployments = clusters::deployments(garden, &self.settings.seed_config.name, false)
             .unwrap_or_else(|error| {
@@ -320,7 +320,7 @@ impl Doctor<'_> {
     }
 
     /// Checks whether the charts can be pulled now. Skips a registry that has not answered once.
-    fn charts(&mut self, orders: &[(String, Order)]) {
+    fn charts(&mut self, orders: &[(String, PullOrder)]) {
         let (stop, mut silent) = (Stop::new(), Vec::new());
         for (name, order) in orders {
             let registry = &order.reference.registry;
@@ -415,7 +415,7 @@ impl Doctor<'_> {
         policy.ok()?.proxy_for(&url.scheme, &url.host, url.port).map(Url::authority)
     }
 
-    fn registries(&mut self, orders: &[(String, Order)]) {
+    fn registries(&mut self, orders: &[(String, PullOrder)]) {
         let network = clusters::network(self.variable);
         let settings = self.settings;
         for registry in &settings.edge.registries {
@@ -467,7 +467,7 @@ impl Doctor<'_> {
 }
 
 /// The options for pulling the chart of a deployment; none if it is not pulled.
-fn order(garden: &Garden, name: &str) -> Result<Option<Order>, String> {
+fn order(garden: &Garden, name: &str) -> Result<Option<PullOrder>, String> {
     let found: ControllerDeployment =
         garden.get(&CONTROLLER_DEPLOYMENT, &Key::cluster(name)).map_err(|error| chain(&error))?;
     match &found.helm {

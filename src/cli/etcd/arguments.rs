@@ -10,8 +10,8 @@ use lexopt::Parser;
 use super::super::arguments::is_json;
 use super::super::usage::Usage;
 use crate::net::Url;
-use crate::shoot::window::Window;
-use crate::snapshot::gateway::Files;
+use crate::shoot::window::DailyWindow;
+use crate::snapshot::gateway::EtcdTlsFiles;
 use crate::snapshot::restore;
 
 /// The command and its arguments.
@@ -42,7 +42,7 @@ pub(super) enum StorePlace {
 #[derive(Debug)]
 pub(super) struct Start {
     pub(super) etcd: PathBuf,
-    pub(super) place: restore::Place,
+    pub(super) place: restore::EtcdPaths,
     pub(super) store: StorePlace,
 }
 
@@ -51,9 +51,9 @@ pub(super) struct Start {
 pub(super) struct EtcdRun {
     pub(super) endpoint: String,
     /// There are none without TLS.
-    pub(super) files: Option<Files>,
+    pub(super) files: Option<EtcdTlsFiles>,
     pub(super) keep: usize,
-    pub(super) window: Option<Window>,
+    pub(super) window: Option<DailyWindow>,
     /// How long to wait for an etcd that does not answer.
     pub(super) patience: Duration,
     pub(super) result: Option<PathBuf>,
@@ -165,7 +165,7 @@ impl Options {
         let need = |name: &str, option| self.path(name).ok_or_else(|| missing(option));
         Ok(Start {
             etcd: need("etcd", "--etcd")?,
-            place: restore::Place {
+            place: restore::EtcdPaths {
                 etcdutl: need("etcdutl", "--etcdutl")?,
                 config: need("etcd-config", "--etcd-config")?,
                 data: need("data-dir", "--data-dir")?,
@@ -177,7 +177,7 @@ impl Options {
     fn run(&self) -> Result<EtcdRun, Usage> {
         let endpoint = self.text("endpoint").ok_or_else(|| missing("--endpoint"))?;
         let files = match (self.path("ca"), self.path("cert"), self.path("key")) {
-            (Some(ca), Some(certificate), Some(key)) => Some(Files { ca, certificate, key }),
+            (Some(ca), Some(certificate), Some(key)) => Some(EtcdTlsFiles { ca, certificate, key }),
             (None, None, None) => None,
             _ => return Err(missing("one of --ca, --cert and --key")),
         };
@@ -193,7 +193,7 @@ impl Options {
         let number = keep.parse().ok().filter(|keep| *keep > 0);
         let keep = number.ok_or_else(|| wrong(format!("--keep={keep}: expected a number of 1 or more")))?;
         let window = |text: String| {
-            let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
+            let window = text.split_once(',').and_then(|(begin, end)| DailyWindow::parse(begin, end));
             window.ok_or_else(|| {
                 wrong(format!(
                     "--maintenance-window={text}: expected BEGIN,END, for example 220000+0100,230000+0100"
@@ -233,13 +233,16 @@ mod tests {
         assert_eq!((to, give), ("/agent".into(), Some("/data".into())));
         let line = "start --etcd=e --etcdutl=u --etcd-config=f --data-dir=d --directory=d --prefix=p/q";
         let Ok(EtcdCommand::Start(start)) = parsed(line) else { panic!() };
-        let place = restore::Place { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
+        let place = restore::EtcdPaths { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
         assert_eq!((start.etcd, start.place, start.store), ("e".into(), place, directory()));
         let line = "snapshot --endpoint=https://etcd-main-client:2379 --ca=a --cert=b --key=c --keep=7 \
                     --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p --wait=600";
         let Ok(EtcdCommand::Snapshot(run)) = parsed(line) else { panic!() };
         assert_eq!((run.endpoint.as_str(), run.keep, run.store), ("https://etcd-main-client:2379", 7, s3()));
-        assert_eq!((run.window, run.result), (Window::parse("210000+0000", "220000+0000"), Some("r".into())));
+        assert_eq!(
+            (run.window, run.result),
+            (DailyWindow::parse("210000+0000", "220000+0000"), Some("r".into()))
+        );
         assert_eq!(run.files.map(|files| files.key), Some("c".into()));
         assert_eq!(run.patience, Duration::from_secs(600));
         let line = "snapshot --endpoint=http://127.0.0.1:2379 --keep 1 --s3 c --prefix=p";

@@ -18,15 +18,15 @@ use crate::base::error::chain;
 use crate::base::stop::Stop;
 use crate::format::human;
 use crate::format::time::rfc3339;
-use crate::net::{Anonymous, Party, ProxyPolicy, SystemDialer};
-use crate::snapshot::directory::Directory;
-use crate::snapshot::gateway::Gateway;
+use crate::net::{AnonymousParty, ProxyPolicy, SystemDialer, TlsParty};
+use crate::snapshot::directory::DirectoryStore;
+use crate::snapshot::gateway::EtcdGateway;
 use crate::snapshot::name::{Kind, Snapshot};
-use crate::snapshot::restore::{self, Ready};
+use crate::snapshot::restore::{self, PreparedData};
 use crate::snapshot::s3::credentials::Bucket;
-use crate::snapshot::s3::{Network, S3};
-use crate::snapshot::take::{self, Outcome};
-use crate::snapshot::{Error, Store};
+use crate::snapshot::s3::{S3, StoreNetwork};
+use crate::snapshot::take::{self, TakeOutcome};
+use crate::snapshot::{Error, SnapshotStore};
 
 mod arguments;
 mod install;
@@ -64,11 +64,11 @@ fn install(io: &mut Io<'_>, directory: &Path, give: Option<&Path>) -> Result<u8,
     Ok(SUCCESS)
 }
 
-fn store(place: &StorePlace, variable: Variable<'_>) -> Result<Box<dyn Store>, Error> {
+fn store(place: &StorePlace, variable: Variable<'_>) -> Result<Box<dyn SnapshotStore>, Error> {
     match place {
-        StorePlace::Directory { root, prefix } => Ok(Box::new(Directory::new(root.clone(), prefix))),
+        StorePlace::Directory { root, prefix } => Ok(Box::new(DirectoryStore::new(root.clone(), prefix))),
         StorePlace::S3 { credentials, prefix } => {
-            let network = Network {
+            let network = StoreNetwork {
                 dialer: Arc::new(SystemDialer),
                 proxy: ProxyPolicy::from_env(&proxy_env(variable)).map_err(Error::Unusable)?,
                 system_cas: system_cas(variable),
@@ -84,7 +84,7 @@ fn store(place: &StorePlace, variable: Variable<'_>) -> Result<Box<dyn Store>, E
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
     let ready = restore::prepare(&task.place, || store(&task.store, variable), &mut tell)?;
-    if let Ready::Restored { snapshot, revision } = ready {
+    if let PreparedData::Restored { snapshot, revision } = ready {
         tell(&format!("{snapshot} (revision {revision}) is restored"));
     }
     let mut etcd = Command::new(&task.etcd);
@@ -114,20 +114,20 @@ fn snapshot(io: &mut Io<'_>, task: &EtcdRun, variable: Variable<'_>) -> Result<u
     Ok(print(io, &format!("{result}\n")))
 }
 
-fn take_one(task: &EtcdRun, variable: Variable<'_>, clock: &Clock) -> Result<Outcome, Error> {
+fn take_one(task: &EtcdRun, variable: Variable<'_>, clock: &Clock) -> Result<TakeOutcome, Error> {
     let store = store(&task.store, variable)?;
-    let party: Arc<dyn Party> = match &task.files {
+    let party: Arc<dyn TlsParty> = match &task.files {
         Some(files) => Arc::new(files.clone()),
-        None => Arc::new(Anonymous { system_cas: system_cas(variable) }),
+        None => Arc::new(AnonymousParty { system_cas: system_cas(variable) }),
     };
-    let etcd = Gateway::new(&task.endpoint, party, Arc::new(SystemDialer), clock.clone());
+    let etcd = EtcdGateway::new(&task.endpoint, party, Arc::new(SystemDialer), clock.clone());
     wait_for(&etcd, task.patience, clock);
     let may_defragment = task.window.is_some_and(|window| window.contains(clock.now()));
-    take::run(&etcd, &*store, take::Order { keep: task.keep, may_defragment }, clock)
+    take::run(&etcd, &*store, take::TakeOrder { keep: task.keep, may_defragment }, clock)
 }
 
 /// Waits until etcd answers, but not longer than this: it may be starting.
-fn wait_for(etcd: &Gateway, patience: Duration, clock: &Clock) {
+fn wait_for(etcd: &EtcdGateway, patience: Duration, clock: &Clock) {
     let begun = clock.mono();
     while clock.mono().saturating_sub(begun) < patience && etcd.status().is_err() {
         Stop::new().wait(clock, LOOK);
@@ -135,7 +135,7 @@ fn wait_for(etcd: &Gateway, patience: Duration, clock: &Clock) {
 }
 
 /// The result for the agent.
-fn told(outcome: &Outcome, begun: Timestamp) -> Value {
+fn told(outcome: &TakeOutcome, begun: Timestamp) -> Value {
     json!({
         "snapshot": outcome.snapshot.text,
         "revision": outcome.snapshot.revision,

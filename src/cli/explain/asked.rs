@@ -12,7 +12,7 @@ use crate::api::gardener::{
 };
 use crate::api::meta::{Key, Resource, text};
 use crate::base::error::chain;
-use crate::extension::credentials::Reference;
+use crate::extension::credentials::CredentialsReference;
 use crate::extension::required::unheard;
 use crate::format::view;
 use crate::kube::Client;
@@ -40,7 +40,7 @@ impl Explainer<'_> {
             ));
         }
         if *resource == BACKUP_BUCKET {
-            let reference = Reference::read(&spec["credentialsRef"]);
+            let reference = CredentialsReference::read(&spec["credentialsRef"]);
             if let Err(failed) = reference.and_then(|it| it.find(garden, "spec.credentialsRef")) {
                 self.lack(format!("its credentials: {}", failed.text));
             }

@@ -8,8 +8,8 @@ use lexopt::Parser;
 
 use super::super::arguments::truth;
 use super::super::usage::Usage;
-use crate::chart::render::{KubeVersion, Mode, Options};
-use crate::chart::set::Words;
+use crate::chart::render::{KubeVersion, Options, RenderMode};
+use crate::chart::set::SetWords;
 
 /// The option that lifts the limits of a rendering process.
 pub(in super::super) const UNLIMITED: &str = "--unlimited";
@@ -18,7 +18,7 @@ pub(in super::super) const UNLIMITED: &str = "--unlimited";
 pub(super) struct Arguments {
     pub(super) chart: PathBuf,
     pub(super) files: Vec<String>,
-    pub(super) assignments: Vec<(Words, String)>,
+    pub(super) assignments: Vec<(SetWords, String)>,
     pub(super) name_template: Option<String>,
     pub(super) include_crds: bool,
     pub(super) hooks: bool,
@@ -41,7 +41,7 @@ impl Arguments {
             ("--no-hooks", !self.hooks),
             ("--skip-tests", !self.tests),
         ];
-        let is_extension = self.options.mode == Mode::Extension;
+        let is_extension = self.options.mode == RenderMode::Extension;
         given.into_iter().find(|(_, is_given)| is_extension && *is_given).map(|(option, _)| option)
     }
 }
@@ -158,7 +158,7 @@ fn read(args: Vec<OsString>) -> Result<Option<IncompleteArguments>, Usage> {
             output_dir: None,
             release_dir: false,
             debug: false,
-            options: Options::new(Mode::Template, "", "default"),
+            options: Options::new(RenderMode::Template, "", "default"),
         },
     };
     let mut parser = Parser::from_args(args);
@@ -199,11 +199,11 @@ impl IncompleteArguments {
             // A list separated by commas, like the next option.
             "values" => arguments.files.extend(text(parser)?.split(',').map(str::to_owned)),
             "api-versions" => options.api_versions.extend(text(parser)?.split(',').map(str::to_owned)),
-            "set" => set(Words::Typed, parser)?,
-            "set-string" => set(Words::Text, parser)?,
-            "set-json" => set(Words::Json, parser)?,
-            "set-file" => set(Words::File, parser)?,
-            "set-literal" => set(Words::Literal, parser)?,
+            "set" => set(SetWords::Typed, parser)?,
+            "set-string" => set(SetWords::Text, parser)?,
+            "set-json" => set(SetWords::Json, parser)?,
+            "set-file" => set(SetWords::File, parser)?,
+            "set-literal" => set(SetWords::Literal, parser)?,
             "namespace" => options.namespace = text(parser)?,
             "kube-version" => self.kube_version = Some(text(parser)?),
             "name-template" => arguments.name_template = Some(text(parser)?),
@@ -217,7 +217,9 @@ impl IncompleteArguments {
             "output-dir" => arguments.output_dir = Some(parser.value()?.into()),
             "release-name" => arguments.release_dir = flag(parser)?,
             "debug" => arguments.debug = flag(parser)?,
-            "as-extension" => options.mode = if flag(parser)? { Mode::Extension } else { Mode::Template },
+            "as-extension" => {
+                options.mode = if flag(parser)? { RenderMode::Extension } else { RenderMode::Template }
+            }
             // `limit_process` handles the last one. The others have no effect in Helm, either.
             "skip-crds"
             | "disable-openapi-validation"
@@ -312,7 +314,7 @@ mod tests {
         assert_eq!(parsed(&["dir"]).unwrap().options.name, "release-name");
         assert_eq!(parsed(&["dir", UNLIMITED, "-g"]).unwrap().options.name, "release-name");
         let extension = parsed(&["dir", "--as-extension", "--no-hooks=false", "--include-crds=f"]).unwrap();
-        assert_eq!(extension.options.mode, Mode::Extension);
+        assert_eq!(extension.options.mode, RenderMode::Extension);
         for (values, expected) in [
             (["1", "t", "T", "true", "TRUE", "True"], true),
             (["0", "f", "F", "false", "FALSE", "False"], false),

@@ -92,11 +92,11 @@ mod tests {
 
     use super::*;
     use crate::base::random;
-    use crate::chart::Slice;
+    use crate::chart::TextSlice;
     use crate::chart::manifest::Manifest;
 
     fn manifest(path: &str, text: &str) -> Manifest {
-        let (path, text) = (path.to_owned(), Slice::from(text));
+        let (path, text) = (path.to_owned(), TextSlice::from(text));
         Manifest { path, text, object: serde_json::Value::Null, kind: String::new(), is_test: false }
     }
 

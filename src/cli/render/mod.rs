@@ -9,11 +9,11 @@ use super::{Io, SUCCESS, code_of, fail, help, print, refuse};
 use crate::base::capped;
 use crate::base::error::chain;
 use crate::base::thread;
-use crate::chart::render::{self, Mode, Rendered};
-use crate::chart::set::{self, Words};
+use crate::chart::render::{self, RenderMode, Rendered};
+use crate::chart::set::{self, SetWords};
 use crate::chart::template::{Options, Templates};
 use crate::chart::value::Value;
-use crate::chart::{Table, archive, values};
+use crate::chart::{ValuesTable, archive, values};
 use crate::limits::{RENDER_REQUEST_BYTES_MAX, RENDER_STACK_BYTES};
 
 mod arguments;
@@ -30,7 +30,7 @@ const OUTPUT_BYTES: usize = 16 << 10;
 enum Error {
     Read(String),
     Values(String, values::Error),
-    Set(Words, String, set::Error),
+    Set(SetWords, String, set::Error),
     /// The JSON object of `--set-json` is wrong.
     Json(String),
     Name(String),
@@ -49,11 +49,11 @@ impl fmt::Display for Error {
             Self::Read(why) | Self::Name(why) | Self::Write(why) | Self::Debug(_, why) => f.write_str(why),
             Self::Values(path, error) => write!(f, "failed to parse {path}: {}", chain(error)),
             Self::Set(words, text, error) => match words {
-                Words::Json => write!(f, "failed parsing --set-json data {text}"),
-                Words::Typed => write!(f, "failed parsing --set data: {error}"),
-                Words::Text => write!(f, "failed parsing --set-string data: {error}"),
-                Words::File => write!(f, "failed parsing --set-file data: {error}"),
-                Words::Literal => write!(f, "failed parsing --set-literal data: {error}"),
+                SetWords::Json => write!(f, "failed parsing --set-json data {text}"),
+                SetWords::Typed => write!(f, "failed parsing --set data: {error}"),
+                SetWords::Text => write!(f, "failed parsing --set-string data: {error}"),
+                SetWords::File => write!(f, "failed parsing --set-file data: {error}"),
+                SetWords::Literal => write!(f, "failed parsing --set-literal data: {error}"),
             },
             Self::Json(text) => write!(f, "failed parsing --set-json data JSON: {text}"),
             Self::Load(error) => f.write_str(&chain(error)),
@@ -114,7 +114,7 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>) -> u8 {
 fn read_input(arguments: &Arguments, input: &mut dyn Read) -> Result<String, Error> {
     let is_input = |text: &str| text.trim() == "-";
     let of_set =
-        |(words, text): &(Words, String)| *words == Words::File && text.split([',', '=']).any(is_input);
+        |(words, text): &(SetWords, String)| *words == SetWords::File && text.split([',', '=']).any(is_input);
     if !arguments.files.iter().any(|path| is_input(path)) && !arguments.assignments.iter().any(of_set) {
         return Ok(String::new());
     }
@@ -133,15 +133,15 @@ fn on_a_deep_stack(arguments: Arguments, input: String) -> Result<(String, Outpu
 
 /// Renders the chart. Returns the name of the release, too.
 fn run(mut arguments: Arguments, mut input: String) -> Result<(String, Output), Error> {
-    let mut values = Table::new();
+    let mut values = ValuesTable::new();
     for path in &arguments.files {
         let text = read_file(path, &mut input).map_err(Error::Read)?;
         let file = values::read(&text).map_err(|error| Error::Values(path.clone(), error))?;
         values::merge(&mut values, file);
     }
     for (words, text) in std::mem::take(&mut arguments.assignments) {
-        if words == Words::Json && text.trim_start().starts_with('{') {
-            let mut table: Table = serde_json::from_str(&text).map_err(|_| Error::Json(text))?;
+        if words == SetWords::Json && text.trim_start().starts_with('{') {
+            let mut table: ValuesTable = serde_json::from_str(&text).map_err(|_| Error::Json(text))?;
             table.values_mut().for_each(values::to_floats);
             values::merge(&mut values, table);
             continue;
@@ -150,7 +150,7 @@ fn run(mut arguments: Arguments, mut input: String) -> Result<(String, Output), 
             .map_err(|error| Error::Set(words, text, error))?;
     }
     let options = &mut arguments.options;
-    if options.mode == Mode::Extension {
+    if options.mode == RenderMode::Extension {
         values.values_mut().for_each(values::to_floats);
     }
     options.values = values;
@@ -165,8 +165,8 @@ fn run(mut arguments: Arguments, mut input: String) -> Result<(String, Output), 
     })?;
     rendered.manifests.hooks.retain(|hook| arguments.hooks && (arguments.tests || !hook.is_test));
     let output = match options.mode {
-        Mode::Extension => Output::Text(keys(&rendered)),
-        Mode::Template => Output::Manifests(rendered),
+        RenderMode::Extension => Output::Text(keys(&rendered)),
+        RenderMode::Template => Output::Manifests(rendered),
     };
     Ok((std::mem::take(&mut options.name), output))
 }

@@ -18,12 +18,12 @@ use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::signal;
 use crate::base::stop::Stop;
-use crate::config::settings::Listener;
+use crate::config::settings::ListenAddress;
 use crate::format::address::authority;
 use crate::format::duration;
 use crate::format::time::rfc3339;
 use crate::limits;
-use crate::net::dial::{Attempt, Dial as _, SystemDialer};
+use crate::net::dial::{Dial as _, DialAttempt, SystemDialer};
 
 mod arguments;
 mod others;
@@ -101,7 +101,7 @@ fn place(io: &mut Io<'_>, show: &Show, packaged: &Path) -> Result<(Vec<String>, 
 }
 
 /// The addresses and the port of this listener, or of the default one.
-fn reached(listener: Option<&Listener>) -> (Vec<String>, u16) {
+fn reached(listener: Option<&ListenAddress>) -> (Vec<String>, u16) {
     listener.map_or_else(|| (inside(""), PORT), |it| (inside(&it.bind_address), it.port))
 }
 
@@ -267,7 +267,7 @@ impl Agent {
         let deadline = clock.mono().saturating_add(self.patience);
         // The hooks end with the child: a watch asks for days.
         let stop = self.stop.child();
-        let mut opening = |attempt: &Arc<Attempt>| {
+        let mut opening = |attempt: &Arc<DialAttempt>| {
             let attempt = Arc::clone(attempt);
             stop.on_stop(move || attempt.cancel());
             if stop.is_stopped() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }

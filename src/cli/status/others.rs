@@ -8,11 +8,11 @@ use serde_json::Value;
 use super::{Agent, CONFIG, PATIENCE, reached};
 use crate::base::stop::Stop;
 use crate::config::file;
-use crate::config::settings::Listener;
+use crate::config::settings::ListenAddress;
 use crate::limits;
 
 /// What the agent with this listener says, or the one with the default port: text, or JSON. Otherwise the reason.
-pub(in crate::cli) fn told(listener: Option<&Listener>, as_json: bool) -> Result<String, String> {
+pub(in crate::cli) fn told(listener: Option<&ListenAddress>, as_json: bool) -> Result<String, String> {
     let (hosts, port) = reached(listener);
     let agent = Agent { hosts, port, verbose: true, patience: PATIENCE, stop: Stop::new() };
     agent.ask(as_json).map(|answer| answer.text)

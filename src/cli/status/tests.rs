@@ -3,7 +3,7 @@ use std::net::{TcpListener, TcpStream};
 use super::*;
 use crate::base::{random, thread};
 use crate::cli::tests::GOOD;
-use crate::serve::{self, Response, Routes};
+use crate::serve::{self, Routes, ServerResponse};
 
 /// Runs a command. Returns its output, its errors and its exit code.
 fn run(line: &str, colour: bool) -> (String, String, u8) {
@@ -14,10 +14,10 @@ fn run(line: &str, colour: bool) -> (String, String, u8) {
 }
 
 /// A server that answers as an agent does, with this page.
-fn agent(text: &'static str, json: &'static str) -> serve::Server {
+fn agent(text: &'static str, json: &'static str) -> serve::HttpServer {
     let routes = Routes::new().get_local("/statusz", move |request| {
         let is_json = request.values("format").next() == Some("json");
-        Response::text(200, if is_json { json } else { text })
+        ServerResponse::text(200, if is_json { json } else { text })
     });
     serve::start("127.0.0.1", 0, routes, &Stop::new()).unwrap()
 }
@@ -72,7 +72,7 @@ fn unreachable_text(output: &str) -> String {
 
 #[test]
 fn a_failure_is_json_for_those_who_ask_for_json() {
-    let routes = Routes::new().get("/statusz", |_| Response::text(403, "no"));
+    let routes = Routes::new().get("/statusz", |_| ServerResponse::text(403, "no"));
     let server = serve::start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
     let refusing = server.addr().to_string();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -182,7 +182,7 @@ fn without_an_agent_there_is_a_remedy() {
 
 #[test]
 fn an_agent_that_refuses_says_why() {
-    let routes = Routes::new().get("/statusz", |_| Response::text(403, "no"));
+    let routes = Routes::new().get("/statusz", |_| ServerResponse::text(403, "no"));
     let server = serve::start("127.0.0.1", 0, routes, &Stop::new()).unwrap();
     let (_, errors, code) = run(&format!("--address={}", server.addr()), false);
     assert!(code == 1 && errors.contains("only to clients on its own machine"), "{errors}");
@@ -230,7 +230,10 @@ fn an_agent_that_listens_for_one_family_is_found() {
 fn only_those_who_look_for_it_see_what_is_at_rest() {
     let routes = || {
         Routes::new().get_local("/statusz", |request| {
-            Response::text(200, if request.has("brief") { "healthy\nbrief\n" } else { "healthy\nall\n" })
+            ServerResponse::text(
+                200,
+                if request.has("brief") { "healthy\nbrief\n" } else { "healthy\nall\n" },
+            )
         })
     };
     let server = serve::start("127.0.0.1", 0, routes(), &Stop::new()).unwrap();

@@ -12,7 +12,7 @@ use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::address::flaw;
 use crate::kube::{Client, Error, ListParams, Seed};
 
@@ -56,8 +56,8 @@ pub(crate) fn authority(host: &str, port: u16) -> String {
 pub(crate) enum Exposed {
     /// It has an address.
     At(Outside),
-    /// [`Step::Again`]: it waits for an address. A task that waits for it has the limit [`TIMEOUT`].
-    Waiting(Step),
+    /// [`TaskStep::Again`]: it waits for an address. A task that waits for it has the limit [`TIMEOUT`].
+    Waiting(TaskStep),
 }
 
 /// Writes the Service and finds its address. Errors: a request fails; or no node has an address, with
@@ -79,7 +79,7 @@ pub(crate) fn look(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<
             node_address(seed, namespace, settings)?;
         }
         let why = format!("Service {namespace}/{NAME} does not exist yet");
-        return Ok(Exposed::Waiting(Step::again(INTERVAL, why)));
+        return Ok(Exposed::Waiting(TaskStep::again(INTERVAL, why)));
     };
     let chosen = text(&service["metadata"]["annotations"][ADDRESS]);
     Ok(find(&service, settings.kind, Some(chosen)))
@@ -143,7 +143,7 @@ fn find(service: &Value, kind: ExposureType, address: Option<&str>) -> Exposed {
         Some(port) if !host.is_empty() => Exposed::At(Outside { host: host.to_owned(), port }),
         _ => {
             let why = format!("Service {namespace}/{NAME} has no address yet: {remedy}");
-            Exposed::Waiting(Step::again(INTERVAL, why))
+            Exposed::Waiting(TaskStep::again(INTERVAL, why))
         }
     }
 }
@@ -354,7 +354,7 @@ mod tests {
         for (kind, address, service, expected) in table {
             match (find(&service, kind, address), expected) {
                 (Exposed::At(found), expected) => assert_eq!(Some(found), expected, "{service}"),
-                (Exposed::Waiting(Step::Again { after, why }), None) => {
+                (Exposed::Waiting(TaskStep::Again { after, why }), None) => {
                     assert_eq!(after.as_secs(), 5);
                     assert!(why.text.contains("kube-apiserver-exposure has no address yet: "), "{why}");
                     assert_eq!(kind == LoadBalancer, why.text.contains("edge.exposure.type"), "{why}");

@@ -4,8 +4,8 @@
 
 use serde_json::Value;
 
-use super::Problems;
-use super::read::Reader;
+use super::ConfigProblems;
+use super::read::FieldReader;
 use super::scalar;
 use super::shown::{quoted, shown};
 use crate::base::sorted::SortedSet;
@@ -15,8 +15,8 @@ mod references;
 mod settings;
 
 /// Checks `seedConfig`.
-pub(super) fn check(document: &Value, problems: &mut Problems) {
-    let root = Place::new(document, "");
+pub(super) fn check(document: &Value, problems: &mut ConfigProblems) {
+    let root = SeedField::new(document, "");
     if root.r.at("seedConfig").is_absent() {
         problems.error(
             "seedConfig",
@@ -39,14 +39,14 @@ pub(super) fn check(document: &Value, problems: &mut Problems) {
 }
 
 /// A value in the document with its path.
-struct Place<'a> {
-    r: Reader<'a>,
+struct SeedField<'a> {
+    r: FieldReader<'a>,
     path: String,
 }
 
-impl<'a> Place<'a> {
+impl<'a> SeedField<'a> {
     fn new(document: &'a Value, path: &str) -> Self {
-        Self { r: Reader::new(document), path: path.to_owned() }
+        Self { r: FieldReader::new(document), path: path.to_owned() }
     }
 
     fn place_of(&self, path: &str) -> String {
@@ -82,21 +82,21 @@ impl<'a> Place<'a> {
         self.is_absent() || self.r.value().as_str() == Some("")
     }
 
-    fn require(&self, problems: &mut Problems) {
+    fn require(&self, problems: &mut ConfigProblems) {
         if self.is_empty() {
             problems.error(&self.path, "must be given");
         }
     }
 
     /// Only the garden requires it.
-    fn want(&self, problems: &mut Problems) {
+    fn want(&self, problems: &mut ConfigProblems) {
         if self.is_empty() {
             problems.warning(&self.path, "is empty: the garden refuses such a Seed");
         }
     }
 }
 
-fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Problems) {
+fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut ConfigProblems) {
     let mut seen = SortedSet::new();
     for (path, value) in values {
         if !seen.insert(value.clone()) {
@@ -105,11 +105,11 @@ fn unique(values: impl IntoIterator<Item = (String, String)>, problems: &mut Pro
     }
 }
 
-fn unique_fields(list: &Place<'_>, key: &str, problems: &mut Problems) {
+fn unique_fields(list: &SeedField<'_>, key: &str, problems: &mut ConfigProblems) {
     unique(list.items().iter().map(|item| (item.place_of(key), item.text(key).to_owned())), problems);
 }
 
-fn name(place: &Place<'_>, problems: &mut Problems) {
+fn name(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     place.require(problems);
     let complaint =
         place.r.value().as_str().filter(|name| !name.is_empty()).and_then(scalar::dns_label_complaint);
@@ -118,29 +118,29 @@ fn name(place: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-fn taints(list: &Place<'_>, problems: &mut Problems) {
-    let id = |taint: &Place<'_>| format!("{}={}", taint.text("key"), taint.text("value"));
+fn taints(list: &SeedField<'_>, problems: &mut ConfigProblems) {
+    let id = |taint: &SeedField<'_>| format!("{}={}", taint.text("key"), taint.text("value"));
     for taint in list.items() {
         taint.at("key").require(problems);
     }
     unique(list.items().iter().map(|taint| (taint.path.clone(), id(taint))), problems);
 }
 
-fn provider(place: &Place<'_>, problems: &mut Problems) {
+fn provider(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     place.at("type").want(problems);
     place.at("region").want(problems);
-    let text = |zone: Place<'_>| (zone.path, zone.r.value().as_str().unwrap_or_default().to_owned());
+    let text = |zone: SeedField<'_>| (zone.path, zone.r.value().as_str().unwrap_or_default().to_owned());
     unique(place.at("zones").items().into_iter().map(text), problems);
 }
 
-fn networks(place: &Place<'_>, problems: &mut Problems) {
+fn networks(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     place.at("pods").want(problems);
     place.at("services").want(problems);
     let families: Vec<&str> =
         place.r.at("ipFamilies").value().as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     unique(families.iter().map(|family| (place.place_of("ipFamilies"), (*family).to_owned())), problems);
     let errors = problems.errors.len();
-    let range = |key: &str, problems: &mut Problems| network(&place.at(key), &families, problems);
+    let range = |key: &str, problems: &mut ConfigProblems| network(&place.at(key), &families, problems);
     let seed = ["pods", "services", "nodes"].map(|key| range(key, problems));
     let shoots = ["shootDefaults.pods", "shootDefaults.services"].map(|key| range(key, problems));
     if let Some((path, services)) = seed[1].as_ref().filter(|(_, range)| range.is_v4() && range.prefix() < 8)
@@ -167,7 +167,7 @@ fn networks(place: &Place<'_>, problems: &mut Problems) {
 type Network = (String, Cidr);
 
 /// An address range that is present and has the right family. With both families, any fits.
-fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Option<Network> {
+fn network(place: &SeedField<'_>, families: &[&str], problems: &mut ConfigProblems) -> Option<Network> {
     let text = place.r.value().as_str().filter(|text| !text.is_empty())?;
     let range = Cidr::parse(text);
     let wants_v4 = families.first() != Some(&"IPv6");
@@ -188,7 +188,7 @@ fn network(place: &Place<'_>, families: &[&str], problems: &mut Problems) -> Opt
     range.map(|range| (place.path.clone(), range))
 }
 
-fn disjoint(networks: &[Network], problems: &mut Problems) {
+fn disjoint(networks: &[Network], problems: &mut ConfigProblems) {
     for (index, a) in networks.iter().enumerate() {
         for b in &networks[index + 1..] {
             overlap(a, b, problems);
@@ -196,14 +196,14 @@ fn disjoint(networks: &[Network], problems: &mut Problems) {
     }
 }
 
-fn overlap(a: &Network, b: &Network, problems: &mut Problems) {
+fn overlap(a: &Network, b: &Network, problems: &mut ConfigProblems) {
     if a.1.overlaps(b.1) {
         problems.error(&b.0, format!("must not overlap with {}", a.0));
     }
 }
 
 /// Gardener uses 240.0.0.0/8 to 244.0.0.0/8 between seed and shoots.
-fn reserved(path: &str, range: Cidr, problems: &mut Problems) {
+fn reserved(path: &str, range: Cidr, problems: &mut ConfigProblems) {
     for first in 240..=244 {
         let text = format!("{first}.0.0.0/8");
         if Cidr::parse(&text).is_some_and(|reserved| reserved.overlaps(range)) {
@@ -212,7 +212,7 @@ fn reserved(path: &str, range: Cidr, problems: &mut Problems) {
     }
 }
 
-fn backup(spec: &Place<'_>, problems: &mut Problems) {
+fn backup(spec: &SeedField<'_>, problems: &mut ConfigProblems) {
     let place = spec.at("backup");
     if place.is_absent() {
         return;
@@ -225,7 +225,7 @@ fn backup(spec: &Place<'_>, problems: &mut Problems) {
     references::credentials(&place.at("credentialsRef"), problems);
 }
 
-fn dns(spec: &Place<'_>, problems: &mut Problems) {
+fn dns(spec: &SeedField<'_>, problems: &mut ConfigProblems) {
     let provider = spec.at("dns.provider");
     if !provider.is_absent() {
         provider.at("type").require(problems);
@@ -245,7 +245,7 @@ fn dns(spec: &Place<'_>, problems: &mut Problems) {
     unique_fields(&defaults, "domain", problems);
 }
 
-fn domain(place: &Place<'_>, problems: &mut Problems) {
+fn domain(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     place.at("type").require(problems);
     let domain = place.at("domain");
     domain.require(problems);
@@ -253,7 +253,7 @@ fn domain(place: &Place<'_>, problems: &mut Problems) {
     references::credentials(&place.at("credentialsRef"), problems);
 }
 
-fn dns_name(place: &Place<'_>, problems: &mut Problems) {
+fn dns_name(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     let complaint =
         place.r.value().as_str().filter(|text| !text.is_empty()).and_then(scalar::dns_name_complaint);
     if let Some(message) = complaint {
@@ -261,7 +261,7 @@ fn dns_name(place: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-fn ingress(spec: &Place<'_>, problems: &mut Problems) {
+fn ingress(spec: &SeedField<'_>, problems: &mut ConfigProblems) {
     let place = spec.at("ingress");
     if place.is_absent() {
         place.want(problems);

@@ -1,6 +1,6 @@
 //! Rules for references of a Seed: credentials, extensions, resources.
 
-use super::{Place, Problems, dns_name, scalar, shown, unique_fields};
+use super::{ConfigProblems, SeedField, dns_name, scalar, shown, unique_fields};
 
 type Kind = (&'static str, &'static str);
 
@@ -10,7 +10,7 @@ const INTERNAL_SECRET: Kind = ("core.gardener.cloud/v1beta1", "InternalSecret");
 const WORKLOAD_IDENTITY: Kind = ("security.gardener.cloud/v1alpha1", "WorkloadIdentity");
 
 /// A reference to credentials by namespace and name.
-pub(super) fn credentials(place: &Place<'_>, problems: &mut Problems) {
+pub(super) fn credentials(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     let kinds = [SECRET, INTERNAL_SECRET, WORKLOAD_IDENTITY];
     if place.is_absent() {
         problems.error(&place.path, format!("must be given: {}", names(&kinds)));
@@ -24,7 +24,7 @@ pub(super) fn credentials(place: &Place<'_>, problems: &mut Problems) {
 }
 
 /// Extensions of the seed itself, each type once.
-pub(super) fn extensions(list: &Place<'_>, problems: &mut Problems) {
+pub(super) fn extensions(list: &SeedField<'_>, problems: &mut ConfigProblems) {
     for place in list.items() {
         let of = place.at("type");
         of.require(problems);
@@ -38,7 +38,7 @@ pub(super) fn extensions(list: &Place<'_>, problems: &mut Problems) {
 }
 
 /// Objects of the garden to which the Seed refers, each name once.
-pub(super) fn resources(list: &Place<'_>, problems: &mut Problems) {
+pub(super) fn resources(list: &SeedField<'_>, problems: &mut ConfigProblems) {
     for place in list.items() {
         place.at("name").require(problems);
         place.at("resourceRef.name").require(problems);
@@ -47,7 +47,7 @@ pub(super) fn resources(list: &Place<'_>, problems: &mut Problems) {
     unique_fields(list, "name", problems);
 }
 
-fn kind(place: &Place<'_>, known: &[Kind], problems: &mut Problems) {
+fn kind(place: &SeedField<'_>, known: &[Kind], problems: &mut ConfigProblems) {
     let fields = ["apiVersion", "kind"].map(|key| place.at(key));
     for field in &fields {
         field.require(problems);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Place, Problems, quoted, scalar, shown, unique_fields};
+use super::{ConfigProblems, SeedField, quoted, scalar, shown, unique_fields};
 use crate::format::quantity::Quantity;
 
 /// The feature gates of the autoscaler that Gardener v1.150 installs.
@@ -21,13 +21,13 @@ const COUNTED: [&str; 9] = [
 ];
 
 /// Checks `spec.settings`.
-pub(super) fn check(spec: &Place<'_>, problems: &mut Problems) {
+pub(super) fn check(spec: &SeedField<'_>, problems: &mut ConfigProblems) {
     zones(spec, problems);
     capacity(&spec.at("settings.excessCapacityReservation.configs"), problems);
     autoscaler(&spec.at("settings.verticalPodAutoscaler"), problems);
 }
 
-fn zones(spec: &Place<'_>, problems: &mut Problems) {
+fn zones(spec: &SeedField<'_>, problems: &mut ConfigProblems) {
     let zones: Vec<&str> = spec.r.items("provider.zones").filter_map(|zone| zone.value().as_str()).collect();
     let configured = spec.at("settings.loadBalancerServices.zones");
     if zones.len() <= 1 && !configured.items().is_empty() {
@@ -51,7 +51,7 @@ fn zones(spec: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-fn capacity(configs: &Place<'_>, problems: &mut Problems) {
+fn capacity(configs: &SeedField<'_>, problems: &mut ConfigProblems) {
     for config in configs.items() {
         whole_numbers(&config.at("resources"), problems);
         for toleration in config.at("tolerations").items() {
@@ -60,7 +60,7 @@ fn capacity(configs: &Place<'_>, problems: &mut Problems) {
     }
 }
 
-fn autoscaler(place: &Place<'_>, problems: &mut Problems) {
+fn autoscaler(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     for (gate, _) in place.at("featureGates").entries() {
         if !AUTOSCALER_GATES.contains(&gate) {
             let message = format!("unknown feature gate; known: {}", AUTOSCALER_GATES.join(", "));
@@ -74,7 +74,7 @@ fn autoscaler(place: &Place<'_>, problems: &mut Problems) {
 }
 
 /// Indivisible resources must have whole numbers.
-fn whole_numbers(map: &Place<'_>, problems: &mut Problems) {
+fn whole_numbers(map: &SeedField<'_>, problems: &mut ConfigProblems) {
     for (name, value) in map.entries().filter(|(name, _)| is_counted(name)) {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         if Quantity::parse(&text).is_ok_and(|amount| amount.milli() % 1_000 != 0) {
@@ -95,7 +95,7 @@ fn is_counted(name: &str) -> bool {
 }
 
 /// A toleration, by the rules of the API server.
-fn tolerate(place: &Place<'_>, problems: &mut Problems) {
+fn tolerate(place: &SeedField<'_>, problems: &mut ConfigProblems) {
     let [key, operator, value, effect] =
         ["key", "operator", "value", "effect"].map(|field| place.text(field));
     let mut wrong = |field: &str, message: String| problems.error(&place.place_of(field), message);

@@ -1,30 +1,36 @@
 //! Compares docs/options.md and docs/components.md with the tables.
 
-use super::super::rule::Rule;
-use super::super::schema::{self, Node, Type};
+use super::super::rule::FieldRule;
+use super::super::schema::{self, SchemaNode, Type};
 use super::super::{bounds, inert};
 use crate::base::sorted::{SortedMap, SortedSet};
 
 const DOCUMENT: &str = include_str!("../../../docs/options.md");
 
 /// How the document writes the bounds of a field with its own rule.
-fn bounds_of(node: &Node) -> String {
+fn bounds_of(node: &SchemaNode) -> String {
     match node.field.rule {
         _ if node.bounds.is_some() => node.bounds.unwrap().range(node.field.ty),
-        Rule::OneOf(choices) => choices.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", "),
-        Rule::Required => "required".to_owned(),
-        Rule::AbsolutePath => "an absolute path".to_owned(),
+        FieldRule::OneOf(choices) => choices.iter().map(|c| format!("`{c}`")).collect::<Vec<_>>().join(", "),
+        FieldRule::Required => "required".to_owned(),
+        FieldRule::AbsolutePath => "an absolute path".to_owned(),
         _ => String::new(),
     }
 }
 
 /// Paths of the `edge` options, with defaults, bounds and whether they have no effect. A list is represented by its
 /// items, if these have a type.
-fn own_options(node: &Node, path: &str, inert: bool, found: &mut SortedMap<String, (String, String, bool)>) {
+fn own_options(
+    node: &SchemaNode,
+    path: &str,
+    inert: bool,
+    found: &mut SortedMap<String, (String, String, bool)>,
+) {
     let inert = inert || node.inert.is_some();
     if !node.children.is_empty() {
-        let below =
-            |(name, child): (&String, &Node)| own_options(child, &format!("{path}.{name}"), inert, found);
+        let below = |(name, child): (&String, &SchemaNode)| {
+            own_options(child, &format!("{path}.{name}"), inert, found);
+        };
         node.children.iter().for_each(below);
         return;
     }
@@ -57,16 +63,16 @@ fn every_own_option_is_documented_with_default_and_bounds_and_none_is_invented()
     assert_eq!(told, known);
 }
 
-fn is_number(node: &Node) -> bool {
+fn is_number(node: &SchemaNode) -> bool {
     matches!(
         node.field.ty,
         Type::Int | Type::Int32 | Type::Float | Type::Duration | Type::Quantity | Type::Quantities
     )
 }
 
-fn unbounded(node: &Node, path: &str, found: &mut Vec<String>) {
+fn unbounded(node: &SchemaNode, path: &str, found: &mut Vec<String>) {
     // The rate of requests is a rule: a negative rate means no limit.
-    if is_number(node) && node.bounds.is_none() && node.field.rule != Rule::Rate {
+    if is_number(node) && node.bounds.is_none() && node.field.rule != FieldRule::Rate {
         found.push(path.to_owned());
     }
     node.children.iter().for_each(|(name, child)| unbounded(child, &format!("{path}.{name}"), found));
@@ -87,10 +93,10 @@ fn every_number_has_bounds_and_every_bound_has_a_field() {
 }
 
 /// The first node that a path with choices names.
-fn node(path: &str) -> Node {
+fn node(path: &str) -> SchemaNode {
     let tree = schema::tree();
     let path = schema::expand(path).swap_remove(0).replace("[]", ".[]");
-    let step = |node: Node, step: &str| match step {
+    let step = |node: SchemaNode, step: &str| match step {
         "[]" => *node.item.unwrap(),
         step => node.children[step].clone(),
     };

@@ -80,8 +80,8 @@ fn warnings(changes: &[(&str, Value)]) -> Vec<String> {
     )
 }
 
-fn texts(problems: &[Problem]) -> Vec<String> {
-    problems.iter().map(Problem::to_string).collect()
+fn texts(problems: &[ConfigProblem]) -> Vec<String> {
+    problems.iter().map(ConfigProblem::to_string).collect()
 }
 
 fn read<'a>(document: &'a Value, path: &str) -> &'a Value {
@@ -883,7 +883,7 @@ edge: {resourceManager: External, stateDir: /state, heartbeat: {renewTimeout: 5s
     assert!(!settings.leader_election.leader_elect);
     assert_eq!(settings.leader_election.resource_name, "gardenlet-leader-election");
     assert_eq!(settings.log_level, log::LevelFilter::Debug);
-    assert_eq!(settings.log_format, crate::base::log::Format::Text);
+    assert_eq!(settings.log_format, crate::base::log::LogFormat::Text);
     assert_eq!(
         (settings.health_probes.bind_address.as_str(), settings.health_probes.port),
         ("127.0.0.1", 9000)

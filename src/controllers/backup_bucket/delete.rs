@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, text};
-use crate::backup::Round;
-use crate::backup::decide::Copy;
+use crate::backup::BackupRound;
+use crate::backup::decide::SecretCopy;
 use crate::backup::round::finalize;
-use crate::backup::status::{self, Report, Way};
-use crate::extension::credentials::{Credentials, Reference};
+use crate::backup::status::{self, BackupReport, OperationProgress};
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
@@ -21,13 +21,13 @@ use super::{FINALIZER, FINALIZER_BEFORE, has};
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// One step of the deletion.
-pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
+pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
     if !round.has_finalizer() {
         return Ok(ReconcileOutcome::Done);
     }
     let operation = status::operation(&round.object);
     delete_generated(round)?;
-    let reference = Reference::read(&round.object["spec"]["credentialsRef"]);
+    let reference = CredentialsReference::read(&round.object["spec"]["credentialsRef"]);
     let credentials = match reference.map(|reference| reference.look(round.garden())) {
         Ok(found) => found?,
         // The reference is immutable now, and it has never been valid.
@@ -36,10 +36,10 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileF
     let target = round.target();
     if let Some(object) = target.find(round.seed())? {
         if let Some(credentials) = &credentials
-            && !matches!(round.copy_of(credentials)?, Copy::Same(_))
+            && !matches!(round.copy_of(credentials)?, SecretCopy::Same(_))
         {
             // They may have changed.
-            round.bring(credentials)?;
+            round.apply_credentials(credentials)?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
             target.delete(round.seed(), round.cx.clock.now())?;
@@ -48,7 +48,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileF
     }
     write::delete(round.seed(), &SECRET, &round.secret())?;
     let description = "Backup Bucket has been successfully deleted.".to_owned();
-    round.report(&Report { operation, way: Way::Succeeded, description })?;
+    round.report(&BackupReport { operation, way: OperationProgress::Succeeded, description })?;
     if let Some(credentials) = credentials {
         release(round, &credentials)?;
     }
@@ -59,14 +59,14 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileF
 
 /// The extension object still exists.
 fn wait(
-    round: &mut Round<'_>,
+    round: &mut BackupRound<'_>,
     operation: &'static str,
     object: &Value,
 ) -> Result<ReconcileOutcome, ReconcileFailure> {
     let error = &object["status"]["lastError"];
     if error.is_null() {
         let description = format!("{} of BackupBucket state initialized.", status::noun(operation));
-        round.report(&Report { operation, way: Way::Processing, description })?;
+        round.report(&BackupReport { operation, way: OperationProgress::Processing, description })?;
         return Ok(ReconcileOutcome::After(PERIOD));
     }
     let failed = crate::backup::garden::said(error);
@@ -76,7 +76,7 @@ fn wait(
 }
 
 /// Deletes the garden's Secret with credentials that the extension generated.
-fn delete_generated(round: &Round<'_>) -> Result<(), ReconcileFailure> {
+fn delete_generated(round: &BackupRound<'_>) -> Result<(), ReconcileFailure> {
     let reference = &round.object["status"]["generatedSecretRef"];
     let secret = Key::new(text(&reference["namespace"]), text(&reference["name"]));
     if secret.name.is_empty() {
@@ -89,7 +89,7 @@ fn delete_generated(round: &Round<'_>) -> Result<(), ReconcileFailure> {
     Ok(())
 }
 
-fn release(round: &Round<'_>, credentials: &Credentials) -> Result<(), ReconcileFailure> {
+fn release(round: &BackupRound<'_>, credentials: &GardenCredentials) -> Result<(), ReconcileFailure> {
     let (garden, resource) = (round.garden(), credentials.resource());
     let key = Key::of(&credentials.object);
     for finalizer in [FINALIZER_BEFORE, FINALIZER] {

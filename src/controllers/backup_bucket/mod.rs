@@ -15,14 +15,14 @@ use crate::api::extensions;
 use crate::api::gardener::BACKUP_BUCKET;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::backup::decide::{Plan, State};
+use crate::backup::decide::{BackupPlan, State};
 use crate::backup::round::finalize;
-use crate::backup::status::{self, Report, Way};
-use crate::backup::{Kind, Known, Round};
+use crate::backup::status::{self, BackupReport, OperationProgress};
+use crate::backup::{BackupKind, BackupRound, KnownExtensions};
 use crate::base::random;
-use crate::extension::Wish;
-use crate::extension::changed::{Head, has_ended};
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::DesiredExtension;
+use crate::extension::changed::{ExtensionHead, has_ended};
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::kube::Garden;
@@ -35,7 +35,7 @@ use crate::runtime::write;
 
 use super::Site;
 
-static KIND: Kind = Kind {
+static KIND: BackupKind = BackupKind {
     core: BACKUP_BUCKET,
     extension: extensions::BACKUP_BUCKET,
     controller: "backupbucket-controller",
@@ -58,15 +58,16 @@ const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_
 pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     let lane = group.lane("backup-bucket", site.settings.controllers.backup_bucket_workers, RETRY);
     group.wake(&lane, &site.buckets, |change| {
-        let generation = |head: &Option<Arc<Head>>| head.as_ref().map(|head| head.metadata.generation);
+        let generation =
+            |head: &Option<Arc<ExtensionHead>>| head.as_ref().map(|head| head.metadata.generation);
         (generation(&change.old) != generation(&change.new)).then(|| change.key.clone())
     });
-    let objects = WatchSource::<Head>::default();
+    let objects = WatchSource::<ExtensionHead>::default();
     group.wake(&lane, &objects, |change| has_ended(change).then(|| change.key.clone()));
     group.watch(&site.seed, Options::all("seed/backupbuckets", extensions::BACKUP_BUCKET), &objects);
     let reconciler = BucketReconciler {
         site: Arc::clone(site),
-        known: Known {
+        known: KnownExtensions {
             registrations: site.registrations.store().clone(),
             installations: site.installations.store().clone(),
         },
@@ -76,7 +77,7 @@ pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
 
 struct BucketReconciler {
     site: Arc<Site>,
-    known: Known,
+    known: KnownExtensions,
 }
 
 impl Reconciler for BucketReconciler {
@@ -88,21 +89,24 @@ impl Reconciler for BucketReconciler {
             return Ok(ReconcileOutcome::Done);
         }
         let operation = status::operation(&object);
-        let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
+        let mut round = BackupRound::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
         let result =
             if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round, &self.known) };
         round.end(operation, result)
     }
 }
 
-fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, ReconcileFailure> {
+fn reconcile(
+    round: &mut BackupRound<'_>,
+    known: &KnownExtensions,
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
     if let Err(failed) = round.check_name() {
         // The reference is immutable.
         return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| ReconcileOutcome::Done)?);
     }
-    let found = Reference::read(&round.object["spec"]["credentialsRef"])
+    let found = CredentialsReference::read(&round.object["spec"]["credentialsRef"])
         .and_then(|reference| reference.find(round.garden(), "spec.credentialsRef"));
     let credentials = match found {
         Ok(credentials) => credentials,
@@ -112,7 +116,8 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, R
         return Err(round.fail(operation, failed));
     }
     let wish = wish(round);
-    let (Plan { asks, state, again, .. }, object) = round.prepare(&credentials, &wish, Some(REFRESH))?;
+    let (BackupPlan { asks, state, again, .. }, object) =
+        round.prepare(&credentials, &wish, Some(REFRESH))?;
     let is_done = state == State::Succeeded;
     match state {
         State::Unheard => {
@@ -122,12 +127,15 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, R
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
         State::Pending => {
             let description = format!("{} of BackupBucket state initialized.", status::noun(operation));
-            round.report(&Report { operation, way: Way::Processing, description })?;
+            round.report(&BackupReport { operation, way: OperationProgress::Processing, description })?;
         }
         State::Succeeded => {
             let more = take_over(round, &object.unwrap_or_default()["status"])?;
             let description = "Backup Bucket has been successfully reconciled.".to_owned();
-            round.report_with(&Report { operation, way: Way::Succeeded, description }, more)?;
+            round.report_with(
+                &BackupReport { operation, way: OperationProgress::Succeeded, description },
+                more,
+            )?;
         }
     }
     if asks {
@@ -140,7 +148,7 @@ fn reconcile(round: &mut Round<'_>, known: &Known) -> Result<ReconcileOutcome, R
 
 /// Protects the credentials from deletion while the bucket exists. Credentials that are already being
 /// deleted cannot be protected.
-fn claim(garden: &Garden, credentials: &Credentials) -> Result<Result<(), Failed>, ReconcileFailure> {
+fn claim(garden: &Garden, credentials: &GardenCredentials) -> Result<Result<(), Failed>, ReconcileFailure> {
     let (resource, object) = (credentials.resource(), &credentials.object);
     let key = Key::of(object);
     if !object["metadata"]["deletionTimestamp"].is_null() && !has(object, FINALIZER) {
@@ -162,10 +170,10 @@ fn has(object: &Value, finalizer: &str) -> bool {
     finalizers.into_iter().flatten().any(|known| known == finalizer)
 }
 
-fn wish(round: &Round<'_>) -> Wish {
+fn wish(round: &BackupRound<'_>) -> DesiredExtension {
     let (spec, secret) = (&round.object["spec"], round.secret());
     let provider = &spec["provider"];
-    let mut wish = Wish::new(json!({
+    let mut wish = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},
@@ -183,7 +191,7 @@ fn generated(bucket: &str) -> Key {
 }
 
 /// Copies the extension's results to the garden and returns other fields for the bucket's status.
-fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>, ReconcileFailure> {
+fn take_over(round: &mut BackupRound<'_>, status: &Value) -> Result<Map<String, Value>, ReconcileFailure> {
     let reference = &status["generatedSecretRef"];
     if reference.is_object() {
         let made = made(round, reference)?;
@@ -211,7 +219,7 @@ fn take_over(round: &mut Round<'_>, status: &Value) -> Result<Map<String, Value>
 }
 
 /// The seed's Secret with credentials that the extension generated.
-fn made(round: &Round<'_>, reference: &Value) -> Result<Value, ReconcileFailure> {
+fn made(round: &BackupRound<'_>, reference: &Value) -> Result<Value, ReconcileFailure> {
     let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
     round.seed().find(&SECRET, &key)?.ok_or_else(|| {
         ReconcileFailure::retry(format!(

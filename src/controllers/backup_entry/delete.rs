@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::meta::{Metadata, annotation, is_true};
-use crate::backup::Round;
-use crate::backup::decide::Copy;
+use crate::backup::BackupRound;
+use crate::backup::decide::SecretCopy;
 use crate::backup::garden::{PURPOSE, said};
-use crate::backup::status::{self, Report, Way};
+use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::base::clock::Timestamp;
 use crate::config::backup::BackupEntryController;
 use crate::format::time::rfc3339;
@@ -29,7 +29,7 @@ const FORCE: &str = "backupentry.core.gardener.cloud/force-deletion";
 
 /// One step of the deletion.
 pub(super) fn step(
-    round: &mut Round<'_>,
+    round: &mut BackupRound<'_>,
     settings: &BackupEntryController,
     patience: Duration,
 ) -> Result<ReconcileOutcome, ReconcileFailure> {
@@ -42,7 +42,7 @@ pub(super) fn step(
     let due = metadata.deletion_timestamp.unwrap_or_default().plus(grace(&round.object, settings));
     if !is_forced(&round.object) && now <= due {
         let description = format!("Deletion of backup entry is scheduled for {}", words(due));
-        round.report(&Report { operation, way: Way::Pending, description })?;
+        round.report(&BackupReport { operation, way: OperationProgress::Pending, description })?;
         // At least one second later, because the due time must have passed.
         let wait = due.since(now) + Duration::from_secs(1);
         return Ok(ReconcileOutcome::After(wait.min(PENDING_PERIOD)));
@@ -52,9 +52,9 @@ pub(super) fn step(
     let Some((_, credentials)) = usable(round, operation)? else {
         return Ok(ReconcileOutcome::After(patience));
     };
-    if !matches!(round.copy_of(&credentials)?, Copy::Same(_)) {
+    if !matches!(round.copy_of(&credentials)?, SecretCopy::Same(_)) {
         // They may have changed.
-        round.bring(&credentials)?;
+        round.apply_credentials(&credentials)?;
     }
     if object["metadata"]["deletionTimestamp"].is_null() {
         target.delete(round.seed(), now)?;
@@ -70,7 +70,10 @@ pub(super) fn step(
 }
 
 /// The backups are gone.
-fn finish(round: &mut Round<'_>, operation: &'static str) -> Result<ReconcileOutcome, ReconcileFailure> {
+fn finish(
+    round: &mut BackupRound<'_>,
+    operation: &'static str,
+) -> Result<ReconcileOutcome, ReconcileFailure> {
     write::delete(round.seed(), &SECRET, &round.secret())?;
     round.report(&succeeded(operation))?;
     round.finalize(false)?;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
-use crate::backup::Round;
+use crate::backup::BackupRound;
 use crate::backup::decide::why;
 use crate::backup::garden::said;
 use crate::extension::is_migrated;
@@ -55,7 +55,7 @@ fn next(object: &Value) -> Next {
 }
 
 /// One step of the migration.
-pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
+pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
     if !round.has_finalizer() {
         return Ok(ReconcileOutcome::Done);
     }
@@ -92,7 +92,7 @@ pub(super) fn step(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileF
 }
 
 /// Nothing is left of it here. Without a seed in its status, the next seed may take it.
-fn finish(round: &mut Round<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
+fn finish(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
     write::delete(round.seed(), &SECRET, &round.secret())?;
     let more = Map::from_iter([("seedName".to_owned(), Value::Null)]);
     round.report_with(&succeeded(OPERATION_TYPE), more)?;

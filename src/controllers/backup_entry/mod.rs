@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION, SHOOT_STATE};
 use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
-use crate::backup::decide::{self, Plan, State};
-use crate::backup::status::{self, Report, Way};
-use crate::backup::{Kind, Known, Round};
+use crate::backup::decide::{self, BackupPlan, State};
+use crate::backup::status::{self, BackupReport, OperationProgress};
+use crate::backup::{BackupKind, BackupRound, KnownExtensions};
 use crate::config::backup::BackupEntryController;
 use crate::extension::changed::has_ended;
-use crate::extension::credentials::{Credentials, Reference};
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::problem;
-use crate::extension::{Memory, Wish};
+use crate::extension::{DesiredExtension, ExtensionResourceState};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::Patch;
@@ -36,7 +36,7 @@ use crate::runtime::store::Store;
 
 use super::Site;
 
-static KIND: Kind = Kind {
+static KIND: BackupKind = BackupKind {
     core: BACKUP_ENTRY,
     extension: extensions::BACKUP_ENTRY,
     controller: "backupentry-controller",
@@ -128,7 +128,7 @@ pub(crate) fn add(site: &Arc<Site>, group: &mut ControllerGroup) {
     group.watch(&site.garden, ours, &entries);
     let reconciler = EntryReconciler {
         site: Arc::clone(site),
-        known: Known {
+        known: KnownExtensions {
             registrations: site.registrations.store().clone(),
             installations: site.installations.store().clone(),
         },
@@ -145,7 +145,7 @@ fn in_bucket(entries: &Store<EntryHead>, bucket: &str, seed: &str) -> Vec<Key> {
 
 struct EntryReconciler {
     site: Arc<Site>,
-    known: Known,
+    known: KnownExtensions,
 }
 
 impl EntryReconciler {
@@ -171,7 +171,7 @@ impl Reconciler for EntryReconciler {
         let patience = self.patience(&head);
         let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
         let operation = if leaves { migrate::OPERATION_TYPE } else { status::operation(&object) };
-        let mut round = Round::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
+        let mut round = BackupRound::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
         let result = if leaves {
             migrate::step(&mut round)
         } else if round.is_deleting() {
@@ -184,9 +184,9 @@ impl Reconciler for EntryReconciler {
 }
 
 fn reconcile(
-    round: &mut Round<'_>,
+    round: &mut BackupRound<'_>,
     patience: Duration,
-    known: &Known,
+    known: &KnownExtensions,
 ) -> Result<ReconcileOutcome, ReconcileFailure> {
     round.finalize(true)?;
     let operation = status::operation(&round.object);
@@ -203,7 +203,7 @@ fn reconcile(
         return Ok(ReconcileOutcome::After(patience));
     };
     let wish = wish(round, &bucket);
-    let (Plan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
+    let (BackupPlan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
     let is_done = state == State::Succeeded;
     match state {
         State::Unheard => {
@@ -223,22 +223,22 @@ fn reconcile(
     Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
 
-fn started(operation: &'static str) -> Report {
+fn started(operation: &'static str) -> BackupReport {
     let description = format!("{} of BackupEntry state initialized.", status::noun(operation));
-    Report { operation, way: Way::Processing, description }
+    BackupReport { operation, way: OperationProgress::Processing, description }
 }
 
-fn succeeded(operation: &'static str) -> Report {
+fn succeeded(operation: &'static str) -> BackupReport {
     let description = format!("{} of BackupEntry succeeded.", status::noun(operation));
-    Report { operation, way: Way::Succeeded, description }
+    BackupReport { operation, way: OperationProgress::Succeeded, description }
 }
 
 /// The bucket of the entry and its credentials. `None`: the bucket cannot be used now, and the status of the
 /// entry contains the reason.
 fn usable(
-    round: &mut Round<'_>,
+    round: &mut BackupRound<'_>,
     operation: &'static str,
-) -> Result<Option<(Value, Credentials)>, ReconcileFailure> {
+) -> Result<Option<(Value, GardenCredentials)>, ReconcileFailure> {
     let bucket = match bucket(round)? {
         Ok(bucket) => bucket,
         Err(failed) => {
@@ -253,7 +253,7 @@ fn usable(
 }
 
 /// The bucket of the entry, or why it cannot be used now.
-fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
+fn bucket(round: &BackupRound<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
     let name = text(&round.object["spec"]["bucketName"]);
     let found = round.garden().find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
     Ok(match found {
@@ -265,20 +265,20 @@ fn bucket(round: &Round<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> 
 }
 
 /// Credentials that the extension of the bucket generated, or the bucket's own.
-fn credentials(round: &Round<'_>, bucket: &Value) -> Result<Credentials, Failed> {
+fn credentials(round: &BackupRound<'_>, bucket: &Value) -> Result<GardenCredentials, Failed> {
     let name = text(&bucket["metadata"]["name"]);
     let generated = &bucket["status"]["generatedSecretRef"];
     if generated.is_object() {
         let of = format!("status.generatedSecretRef of BackupBucket {name}");
-        return Reference::secret(generated).find(round.garden(), &of);
+        return CredentialsReference::secret(generated).find(round.garden(), &of);
     }
     let of = format!("spec.credentialsRef of BackupBucket {name}");
-    Reference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
+    CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
 }
 
-fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
+fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
     let (provider, secret) = (&bucket["spec"]["provider"], round.secret());
-    let mut wish = Wish::new(json!({
+    let mut wish = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},
@@ -295,7 +295,7 @@ fn wish(round: &Round<'_>, bucket: &Value) -> Wish {
 }
 
 /// Triggers the extension. The state from another seed is in the ShootState.
-fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), ReconcileFailure> {
+fn ask(round: &BackupRound<'_>, operation: &str, wish: &DesiredExtension) -> Result<(), ReconcileFailure> {
     let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
     if operation != "Restore" {
         return Ok(target.deploy(seed, wish, now)?);
@@ -314,11 +314,11 @@ fn ask(round: &Round<'_>, operation: &str, wish: &Wish) -> Result<(), ReconcileF
 }
 
 /// The state of an entry in a ShootState.
-fn memory(state: &Value, name: &str) -> Memory {
+fn memory(state: &Value, name: &str) -> ExtensionResourceState {
     let all = state["spec"]["extensions"].as_array().into_iter().flatten();
     let of = |known: &&Value| known["kind"] == "BackupEntry" && known["name"] == name;
     let known = all.into_iter().find(of).cloned().unwrap_or_default();
-    Memory { state: known["state"].clone(), resources: known["resources"].clone() }
+    ExtensionResourceState { state: known["state"].clone(), resources: known["resources"].clone() }
 }
 
 #[cfg(test)]
@@ -368,8 +368,11 @@ mod tests {
     fn state_from_another_seed() {
         let state = json!({"spec": {"extensions": [{"kind": "Extension", "name": "e", "state": 1},
             {"kind": "BackupEntry", "name": "e", "state": {"x": 1}, "resources": [2]}, {"kind": "BackupEntry", "name": "f"}]}});
-        assert_eq!(memory(&state, "e"), Memory { state: json!({"x": 1}), resources: json!([2]) });
-        assert_eq!(memory(&state, "f"), Memory::default());
-        assert_eq!(memory(&Value::Null, "e"), Memory::default());
+        assert_eq!(
+            memory(&state, "e"),
+            ExtensionResourceState { state: json!({"x": 1}), resources: json!([2]) }
+        );
+        assert_eq!(memory(&state, "f"), ExtensionResourceState::default());
+        assert_eq!(memory(&Value::Null, "e"), ExtensionResourceState::default());
     }
 }

@@ -11,7 +11,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::extension::{TIMESTAMP, Unready, check, last_error, problem};
+use crate::extension::{TIMESTAMP, UnreadyReason, check, last_error, problem};
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::time::parse_rfc3339;
@@ -82,7 +82,7 @@ pub(super) fn plan(object: Option<&Value>, spec: &Value, now: Timestamp) -> Bast
     // A finished extension refers to the request that it handled, and reports soon.
     let lags = || match BEGINS_WITHIN.saturating_sub(age) {
         Duration::ZERO => {
-            let why = check(object).err().map(Unready::into_failed).unwrap_or_default();
+            let why = check(object).err().map(UnreadyReason::into_failed).unwrap_or_default();
             let text = format!("{}: look at the log of the extension, and at its clock", why.text);
             BastionPlan { state: State::Failed(Failed { text, ..why }), ..pending.clone() }
         }

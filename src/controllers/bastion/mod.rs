@@ -18,10 +18,10 @@ use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::api::patch::difference;
 use crate::base::error::chain;
 use crate::extension::required::unheard;
-use crate::extension::{Target, Wish, problem};
+use crate::extension::{DesiredExtension, ExtensionObject, problem};
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{DeleteParams, Error, ListParams, Patch, Verdict};
+use crate::kube::{DeleteParams, Error, ErrorVerdict, ListParams, Patch};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
@@ -146,10 +146,12 @@ impl BastionReconciliation<'_> {
             State::Failed(failed) => self.tell(&waits_for(failed))?,
             State::Succeeded => self.tell(&BastionReport::Ready(&object.unwrap_or_default()))?,
         }
-        if asks && let Err(error) = target.deploy(&self.controller.site.seed, &Wish::new(spec), now) {
+        if asks
+            && let Err(error) = target.deploy(&self.controller.site.seed, &DesiredExtension::new(spec), now)
+        {
             if error.postponed().is_none() {
                 let failed = Failed::new(chain(&error));
-                let is_wrong = error.verdict() == Verdict::Invalid;
+                let is_wrong = error.verdict() == ErrorVerdict::Invalid;
                 self.tell(&BastionReport::Failed(if is_wrong { problem(failed.text) } else { failed }))?;
             }
             return Err(error.into());
@@ -196,11 +198,11 @@ impl BastionReconciliation<'_> {
         Ok(ReconcileOutcome::Done)
     }
 
-    fn target(&self, namespace: String) -> Target {
-        Target { resource: extensions::BASTION, key: Key::new(namespace, self.key.name.as_str()) }
+    fn target(&self, namespace: String) -> ExtensionObject {
+        ExtensionObject { resource: extensions::BASTION, key: Key::new(namespace, self.key.name.as_str()) }
     }
 
-    fn read(&self, target: &Target) -> Result<Option<Value>, Error> {
+    fn read(&self, target: &ExtensionObject) -> Result<Option<Value>, Error> {
         let object = target.find(&self.controller.site.seed)?;
         let version = object.as_ref().map_or("", |object| text(&object["metadata"]["resourceVersion"]));
         self.controller.seen.note(self.key, target.key.clone(), version);

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::meta::{ObjectMeta, or_default};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
@@ -74,7 +74,7 @@ impl BastionHead {
 
     /// Whether its extension still has work to do.
     pub(super) fn waits(&self) -> bool {
-        let is_ready = condition::status_of(&self.status.conditions, READY) == Some(Status::True);
+        let is_ready = condition::status_of(&self.status.conditions, READY) == Some(ConditionStatus::True);
         self.is_deleting() || !is_ready || self.status.observed_generation != self.metadata.generation
     }
 }
@@ -90,15 +90,15 @@ pub(super) enum BastionReport<'a> {
 }
 
 impl BastionReport<'_> {
-    fn finding(&self) -> (Status, Finding) {
+    fn finding(&self) -> (ConditionStatus, Finding) {
         match self {
             Self::Ready(_) => {
                 let message = "The bastion has been reconciled successfully.";
-                (Status::True, Finding::new("SuccessfullyReconciled", message))
+                (ConditionStatus::True, Finding::new("SuccessfullyReconciled", message))
             }
             Self::Failed(failed) => {
                 let finding = Finding::new("FailedReconciling", failed.text.as_str());
-                (Status::False, Finding { codes: failed.codes.clone(), ..finding })
+                (ConditionStatus::False, Finding { codes: failed.codes.clone(), ..finding })
             }
             Self::Deleting(object) => {
                 let mut finding = Finding::new("DeletionInProgress", "The bastion is being deleted.");
@@ -106,7 +106,7 @@ impl BastionReport<'_> {
                     finding.message = format!("{} {text}", finding.message);
                     finding.codes = codes;
                 }
-                (Status::False, finding)
+                (ConditionStatus::False, finding)
             }
         }
     }

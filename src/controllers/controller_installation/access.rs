@@ -10,7 +10,7 @@ use crate::api::meta::Key;
 use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::format::{base64, yaml};
-use crate::kube::{Connection, Trust};
+use crate::kube::{Connection, ServerTrust};
 use crate::runtime::controller::ReconcileFailure;
 use crate::runtime::write;
 
@@ -42,9 +42,9 @@ pub(super) fn ensure_kubeconfig(
 fn kubeconfig(connection: &Connection, address: Option<&str>) -> io::Result<String> {
     let mut cluster = json!({"server": address.unwrap_or(&connection.server)});
     match &connection.trust {
-        Trust::System => {}
-        Trust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
-        Trust::Bundle(bundle) => {
+        ServerTrust::System => {}
+        ServerTrust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
+        ServerTrust::Bundle(bundle) => {
             cluster["certificate-authority-data"] = json!(base64::encode(&bundle.load()?));
         }
     }
@@ -98,9 +98,9 @@ fn ask_for_token(secret: &mut Value, installation: &str, registration: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::Material;
+    use crate::kube::InlineOrFile;
 
-    fn connection(trust: Trust) -> Connection {
+    fn connection(trust: ServerTrust) -> Connection {
         Connection { trust, ..Connection::new("https://garden.example.org") }
     }
 
@@ -125,12 +125,12 @@ users:
   user:
     tokenFile: /var/run/secrets/gardener.cloud/garden/generic-kubeconfig/token
 ";
-        let bundle = connection(Trust::Bundle(Material::inline("PEM")));
+        let bundle = connection(ServerTrust::Bundle(InlineOrFile::inline("PEM")));
         assert_eq!(kubeconfig(&bundle, None).unwrap(), expected);
-        let elsewhere = kubeconfig(&connection(Trust::Insecure), Some("https://g:6443")).unwrap();
+        let elsewhere = kubeconfig(&connection(ServerTrust::Insecure), Some("https://g:6443")).unwrap();
         let cluster = "- cluster:\n    insecure-skip-tls-verify: true\n    server: https://g:6443\n  name";
         assert!(elsewhere.contains(cluster), "{elsewhere}");
-        let system = kubeconfig(&connection(Trust::System), None).unwrap();
+        let system = kubeconfig(&connection(ServerTrust::System), None).unwrap();
         assert!(system.contains("- cluster:\n    server: https://garden.example.org\n  name"), "{system}");
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::condition::Status;
+use crate::api::condition::ConditionStatus;
 use crate::api::core::NAMESPACE;
 use crate::api::gardener::ControllerInstallation;
 use crate::api::meta::Key;
@@ -50,11 +50,11 @@ impl InstallationReconciler {
     ) -> Result<(), ReconcileFailure> {
         self.write_manifests(name, registration, data).inspect_err(|e| {
             let message = format!("Creation of ManagedResource \"{name}\" failed: {}", e.text());
-            verdict.installed(Status::False, "InstallationFailed", &message);
+            verdict.installed(ConditionStatus::False, "InstallationFailed", &message);
         })?;
-        if verdict.installed.status == Status::Unknown {
+        if verdict.installed.status == ConditionStatus::Unknown {
             let message = format!("Installation of ManagedResource \"{name}\" is still pending.");
-            verdict.installed(Status::False, "InstallationPending", &message);
+            verdict.installed(ConditionStatus::False, "InstallationPending", &message);
         }
         Ok(())
     }

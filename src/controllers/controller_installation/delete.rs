@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::api::condition::Status;
+use crate::api::condition::ConditionStatus;
 use crate::api::core::{NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, seed_namespace};
 use crate::api::meta::Key;
@@ -38,11 +38,11 @@ pub(super) fn step(
     let gone = managed_resource(this, name).inspect_err(|failure| {
         let message =
             format!("Deletion of ManagedResource \"{name}\" and its secrets failed: {}", failure.text());
-        verdict.installed(Status::False, "DeletionFailed", &message);
+        verdict.installed(ConditionStatus::False, "DeletionFailed", &message);
     })?;
     if !gone {
         let message = format!("Deletion of ManagedResource \"{name}\" is still pending.");
-        verdict.installed(Status::False, "DeletionPending", &message);
+        verdict.installed(ConditionStatus::False, "DeletionPending", &message);
         return Ok(InstallationProgress::Wait(AGAIN));
     }
     let namespace = Key::cluster(objects::namespace_name(name));
@@ -51,21 +51,21 @@ pub(super) fn step(
         Err(e) if e.is_conflict() => false,
         other => other.inspect_err(|e| {
             let message = format!("Deletion of Namespace \"{}\" failed: {}", namespace.name, chain(e));
-            verdict.installed(Status::False, "DeletionFailed", &message);
+            verdict.installed(ConditionStatus::False, "DeletionFailed", &message);
         })?,
     };
     if !gone {
         let message = format!("Deletion of Namespace \"{}\" is still pending.", namespace.name);
-        verdict.installed(Status::False, "DeletionPending", &message);
+        verdict.installed(ConditionStatus::False, "DeletionPending", &message);
         return Ok(InstallationProgress::Wait(AGAIN));
     }
     let account = Key::new(seed_namespace(this.site.seed_name()), namespace.name);
     write::delete(&this.site.garden, &SERVICE_ACCOUNT, &account).inspect_err(|e| {
         let message =
             format!("Deletion of ServiceAccount \"{account}\" in garden cluster failed: {}", chain(e));
-        verdict.installed(Status::False, "DeletionFailed", &message);
+        verdict.installed(ConditionStatus::False, "DeletionFailed", &message);
     })?;
-    verdict.installed(Status::False, "DeletionSuccessful", "Deletion of old resources succeeded.");
+    verdict.installed(ConditionStatus::False, "DeletionSuccessful", "Deletion of old resources succeeded.");
     Ok(InstallationProgress::Finish)
 }
 

@@ -30,7 +30,7 @@ use crate::api::gardener::{
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
 use crate::config::version::GARDENER;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::RETRY_DEFAULT;
@@ -74,8 +74,8 @@ fn wants_reconcile(old: Option<&ControllerInstallation>, new: &ControllerInstall
 
 /// The installation to roll out again, because its ManagedResource was deleted or the seed's storage was restored to an
 /// older state. Nothing changes in the garden in these cases.
-fn wants_rollout(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
-    let went_back = |old: &Watched| {
+fn wants_rollout(old: Option<&ManagedResourceHead>, new: Option<&ManagedResourceHead>) -> Option<Key> {
+    let went_back = |old: &ManagedResourceHead| {
         new.is_none_or(|new| {
             new.metadata.uid != old.metadata.uid || new.metadata.generation < old.metadata.generation
         })
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_installation_is_rolled_out_again_when_its_managed_resource_went_back() {
-        let managed = |uid: &str, generation: u64, namespace: &str| -> Option<Watched> {
+        let managed = |uid: &str, generation: u64, namespace: &str| -> Option<ManagedResourceHead> {
             let labels = json!({"controllerinstallation-name": "ci"});
             let metadata = json!({"name": "m", "namespace": namespace, "uid": uid, "generation": generation,
                 "labels": labels});

@@ -3,7 +3,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::condition::Status;
+use crate::api::condition::ConditionStatus;
 use crate::api::core::{CONFIG_MAP, ConfigMap};
 use crate::api::gardener::{
     CONTROLLER_DEPLOYMENT, ControllerDeployment, ControllerInstallation, HelmDeployment, SEED,
@@ -38,9 +38,9 @@ impl InstallationReconciler {
     ) -> Result<T, ReconcileFailure> {
         self.site.garden.get::<T>(resource, &Key::cluster(name)).map_err(|e| {
             let (status, suffix, problem) = if e.is_not_found() {
-                (Status::False, "NotFound", "does not exist")
+                (ConditionStatus::False, "NotFound", "does not exist")
             } else {
-                (Status::Unknown, "ReadError", "cannot be read")
+                (ConditionStatus::Unknown, "ReadError", "cannot be read")
             };
             let reason = format!("{}{suffix}", what.trim_start_matches("Controller"));
             verdict.valid(status, &reason, &format!("Referenced {what} {problem}: {}", chain(&e)));
@@ -65,7 +65,7 @@ impl InstallationReconciler {
         if !matches!(helm.values, Value::Null | Value::Object(_)) {
             // Omit the value: it may contain secrets.
             let why = "chart values cannot be unmarshalled: helm.values must be a map";
-            verdict.valid(Status::False, "ChartInformationInvalid", why);
+            verdict.valid(ConditionStatus::False, "ChartInformationInvalid", why);
             return Err(ReconcileFailure::terminal(why));
         }
         resources::resolve(&self.site.garden, &deployment.resources, &helm.values).map_err(|e| {
@@ -73,7 +73,7 @@ impl InstallationReconciler {
                 "helm values cannot be rendered: failed resolving resource references: {}",
                 chain(&e)
             );
-            verdict.valid(Status::False, "RenderingHelmValuesFailed", &why);
+            verdict.valid(ConditionStatus::False, "RenderingHelmValuesFailed", &why);
             e.into()
         })
     }

@@ -6,12 +6,12 @@ use crate::api::gardener::{ControllerDeployment, HelmDeployment, OciRepository};
 use crate::api::meta::text;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
-use crate::chart::child::Request;
+use crate::chart::child::RenderRequest;
 use crate::chart::render::KubeVersion;
 use crate::config::version::GARDENER;
 use crate::controllers::charts;
 use crate::kube::Garden;
-use crate::oci::Order;
+use crate::oci::PullOrder;
 
 use super::{objects, render, resources, values};
 
@@ -27,7 +27,7 @@ pub(crate) struct InstallationPreview<'a> {
 impl InstallationPreview<'_> {
     /// How to pull the chart: its reference, and the logins and CAs of the garden's Secrets. Errors: the
     /// problem of the reference, or of a Secret that it names.
-    pub(crate) fn order(garden: &Garden, repository: &OciRepository) -> Result<Order, String> {
+    pub(crate) fn order(garden: &Garden, repository: &OciRepository) -> Result<PullOrder, String> {
         charts::order(garden, repository).map_err(|failure| failure.text())
     }
 
@@ -44,7 +44,7 @@ impl InstallationPreview<'_> {
         helm: &HelmDeployment,
         release: &str,
         installation: &str,
-    ) -> Result<Request, String> {
+    ) -> Result<RenderRequest, String> {
         let inject = deployment.inject_garden_kubeconfig == Some(true);
         let mix_in = values::mix_in(values::GardenerValues {
             seed: self.seed,
@@ -57,7 +57,7 @@ impl InstallationPreview<'_> {
         });
         let resources = resources::resolve(self.garden, &deployment.resources, &helm.values);
         let version = KubeVersion::of_flag(text(&self.seed["status"]["kubernetesVersion"]));
-        Ok(Request {
+        Ok(RenderRequest {
             resources: resources.map_err(|error| chain(&error))?,
             mix_in,
             ..request(release, installation, helm.values.clone(), version)
@@ -71,14 +71,14 @@ pub(crate) fn request(
     installation: &str,
     values: Value,
     version: Option<KubeVersion>,
-) -> Request {
+) -> RenderRequest {
     let version = version.unwrap_or_else(KubeVersion::helm_default);
-    Request {
+    RenderRequest {
         name: release.to_owned(),
         namespace: objects::namespace_name(installation),
         values,
         resources: Value::Null,
-        mix_in: crate::chart::Table::new(),
+        mix_in: crate::chart::ValuesTable::new(),
         kubernetes_version: version.version,
         kubernetes_major: version.major,
         kubernetes_minor: version.minor,

@@ -1,9 +1,9 @@
 //! Pulls the chart archive that a deployment's `helm.ociRepository` refers to.
 
-use crate::api::condition::Status;
+use crate::api::condition::ConditionStatus;
 use crate::api::gardener::HelmDeployment;
 use crate::chart::child::Archive;
-use crate::oci::{self, Content, Error};
+use crate::oci::{self, Error, VerifiedContent};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::InstallationReconciler;
@@ -16,7 +16,7 @@ pub(super) enum Chart {
     /// Contained in the deployment.
     Raw(Vec<u8>),
     /// Pulled from a registry.
-    Pulled(Content),
+    Pulled(VerifiedContent),
 }
 
 impl Chart {
@@ -46,15 +46,15 @@ pub(super) fn chart(
     });
     let pulled = result.inspect_err(|failure| {
         let why = format!("chart pulling process failed: {}", failure.text());
-        verdict.valid(Status::False, "OCIChartCannotBePulled", &why);
+        verdict.valid(ConditionStatus::False, "OCIChartCannotBePulled", &why);
     })?;
     pulled.map(Chart::Pulled)
 }
 
 fn failure(error: Error) -> ReconcileFailure {
     match error.verdict() {
-        oci::Verdict::Final => ReconcileFailure::terminal(error),
-        oci::Verdict::Retry | oci::Verdict::Configuration => ReconcileFailure::retry(error),
+        oci::PullVerdict::Final => ReconcileFailure::terminal(error),
+        oci::PullVerdict::Retry | oci::PullVerdict::Configuration => ReconcileFailure::retry(error),
     }
 }
 

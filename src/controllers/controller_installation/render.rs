@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::condition::Status;
+use crate::api::condition::ConditionStatus;
 use crate::api::gardener::{ControllerInstallation, HelmDeployment};
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
-use crate::chart::child::{self, Objects, Request};
+use crate::chart::child::{self, RenderRequest, RenderedObjects};
 use crate::chart::render::secret_text;
-use crate::chart::{Table, values};
+use crate::chart::{ValuesTable, values};
 use crate::format::base64;
 use crate::limits::SECRET_DATA_BYTES_MAX;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
@@ -30,7 +30,7 @@ pub(super) struct ChartInput<'a> {
     /// The data for templates in the values; null if there is none.
     pub(super) resources: Value,
     /// The tree that overrides all other values.
-    pub(super) mix_in: Table,
+    pub(super) mix_in: ValuesTable,
 }
 
 /// Renders the chart and reports success or failure in `Valid`.
@@ -40,16 +40,16 @@ pub(super) fn objects(
     input: ChartInput<'_>,
     verdict: &mut InstallationConditions,
     cx: &ReconcileContext,
-) -> Result<Objects, ReconcileFailure> {
+) -> Result<RenderedObjects, ReconcileFailure> {
     let raw = raw_chart(input.helm).inspect_err(|why| {
-        verdict.valid(Status::False, "ChartInformationInvalid", why);
+        verdict.valid(ConditionStatus::False, "ChartInformationInvalid", why);
     });
     let chart = match raw.map_err(ReconcileFailure::terminal)? {
         Some(archive) => pull::Chart::Raw(archive),
         None => pull::chart(this, input.helm, verdict, cx)?,
     };
     let version = this.site.seed.version()?;
-    let request = Request {
+    let request = RenderRequest {
         name: registration(installation).to_owned(),
         namespace: objects::namespace_name(&installation.metadata.name),
         values: input.helm.values.clone(),
@@ -71,24 +71,24 @@ pub(super) fn objects(
             child::Error::Values(_) => ("RenderingHelmValuesFailed", "helm values cannot be rendered"),
             _ => ("ChartCannotBeRendered", "chart rendering process failed"),
         };
-        verdict.valid(Status::False, reason, &format!("{what}: {}", chain(&error)));
+        verdict.valid(ConditionStatus::False, reason, &format!("{what}: {}", chain(&error)));
         ReconcileFailure::from(error)
     })?;
-    verdict.valid(Status::True, "RegistrationValid", "chart could be rendered successfully.");
+    verdict.valid(ConditionStatus::True, "RegistrationValid", "chart could be rendered successfully.");
     Ok(rendered)
 }
 
 /// The data of the Secret. A failure is reported in `Valid`, because the care controller rewrites `Installed`
 /// and would lose the reason.
 pub(super) fn data(
-    objects: Objects,
+    objects: RenderedObjects,
     injection: Injection<'_>,
     verdict: &mut InstallationConditions,
 ) -> Result<SortedMap<String, String>, ReconcileFailure> {
     let max = SECRET_DATA_BYTES_MAX;
     let (mut data, mut size) = (SortedMap::new(), 0);
     let mut refuse = |why: String| {
-        verdict.valid(Status::False, "ChartCannotBeRendered", &why);
+        verdict.valid(ConditionStatus::False, "ChartCannotBeRendered", &why);
         ReconcileFailure::terminal(why)
     };
     for (key, object) in objects {

@@ -1,6 +1,6 @@
 //! Reports the state of an installation: the conditions `Valid` and `Installed`, and an event for a failure.
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::clock::Timestamp;
@@ -26,11 +26,11 @@ impl InstallationConditions {
         Self { now, valid: load("Valid"), installed: load("Installed") }
     }
 
-    pub(super) fn valid(&mut self, status: Status, reason: &str, message: &str) {
+    pub(super) fn valid(&mut self, status: ConditionStatus, reason: &str, message: &str) {
         self.valid = self.valid.updated(self.now, status, Finding::new(reason, message));
     }
 
-    pub(super) fn installed(&mut self, status: Status, reason: &str, message: &str) {
+    pub(super) fn installed(&mut self, status: ConditionStatus, reason: &str, message: &str) {
         self.installed = self.installed.updated(self.now, status, Finding::new(reason, message));
     }
 }
@@ -57,7 +57,7 @@ impl InstallationReconciler {
         cx: &ReconcileContext,
     ) {
         let InstallationConditions { valid, installed, .. } = verdict;
-        let (reason, note) = if valid.status == Status::False {
+        let (reason, note) = if valid.status == ConditionStatus::False {
             (valid.reason.as_str(), valid.message.as_str())
         } else if installed.reason.ends_with("Failed") {
             (installed.reason.as_str(), installed.message.as_str())

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::meta::text;
 use crate::base::sorted::SortedMap;
-use crate::chart::Table;
+use crate::chart::ValuesTable;
 
 /// The input of the tree.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,7 @@ pub(super) struct GardenerValues<'a> {
 }
 
 /// The tree, as values that override all others.
-pub(super) fn mix_in(facts: GardenerValues<'_>) -> Table {
+pub(super) fn mix_in(facts: GardenerValues<'_>) -> ValuesTable {
     let mut garden = json!({"clusterIdentity": facts.garden_identity});
     if let Some(name) = facts.generic_kubeconfig {
         garden["genericKubeconfigSecretName"] = json!(name);
@@ -32,7 +32,7 @@ pub(super) fn mix_in(facts: GardenerValues<'_>) -> Table {
         "gardenlet": {"featureGates": facts.feature_gates},
         "seed": seed(facts.seed),
     });
-    Table::from_iter([("gardener".to_owned(), tree)])
+    ValuesTable::from_iter([("gardener".to_owned(), tree)])
 }
 
 fn seed(seed: &Value) -> Value {

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
 use crate::api::meta::Key;
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE, installation_of};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::kube::{self};
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
@@ -51,8 +51,8 @@ fn is_told_otherwise(old: Option<&ControllerInstallation>, new: Option<&Controll
 }
 
 /// The installation to check after a change of a ManagedResource. `None`: there is none.
-fn wants_care(old: Option<&Watched>, new: Option<&Watched>) -> Option<Key> {
-    let generations = |w: &Watched| (w.metadata.generation, w.status.observed_generation);
+fn wants_care(old: Option<&ManagedResourceHead>, new: Option<&ManagedResourceHead>) -> Option<Key> {
+    let generations = |w: &ManagedResourceHead| (w.metadata.generation, w.status.observed_generation);
     let told = match (old, new) {
         (Some(old), Some(new)) => {
             old.status.conditions != new.status.conditions || generations(old) != generations(new)
@@ -93,9 +93,9 @@ impl Reconciler for CareReconciler {
 
 impl CareReconciler {
     /// An object that is missing in the informer may be new, or the informer may not be running.
-    fn managed(&self, name: &str) -> Result<Arc<Watched>, kube::Error> {
+    fn managed(&self, name: &str) -> Result<Arc<ManagedResourceHead>, kube::Error> {
         let key = Key::new(GARDEN_NAMESPACE, name);
-        let read = || self.site.seed.get::<Watched>(&MANAGED_RESOURCE, &key).map(Arc::new);
+        let read = || self.site.seed.get::<ManagedResourceHead>(&MANAGED_RESOURCE, &key).map(Arc::new);
         self.site.managed.store().get(&key).map_or_else(read, Ok)
     }
 }
@@ -104,7 +104,7 @@ fn set(
     old: &[Condition],
     kind: &str,
     now: Timestamp,
-    status: Status,
+    status: ConditionStatus,
     reason: &str,
     message: &str,
 ) -> Condition {
@@ -113,43 +113,48 @@ fn set(
 
 fn unreadable(name: &str, error: &str, old: &[Condition], now: Timestamp) -> Vec<Condition> {
     let message = format!("Failed to get ManagedResource \"{GARDEN_NAMESPACE}/{name}\": {error}");
-    let unknown = |kind| set(old, kind, now, Status::Unknown, "SeedReadError", &message);
+    let unknown = |kind| set(old, kind, now, ConditionStatus::Unknown, "SeedReadError", &message);
     KINDS.map(unknown).to_vec()
 }
 
 /// The three conditions, as Gardener's `controllerinstallation-care` sets them.
-fn judge(managed: &Watched, remark: Option<&str>, old: &[Condition], now: Timestamp) -> Vec<Condition> {
-    let set = |kind, (status, reason, message): (Status, &str, String)| {
+fn judge(
+    managed: &ManagedResourceHead,
+    remark: Option<&str>,
+    old: &[Condition],
+    now: Timestamp,
+) -> Vec<Condition> {
+    let set = |kind, (status, reason, message): (ConditionStatus, &str, String)| {
         set(old, kind, now, status, reason, &message)
     };
     let installed = match applied(managed) {
         Ok(()) => {
             let message = "The controller was successfully installed in the seed cluster.";
-            (Status::True, "InstallationSuccessful", message.to_owned())
+            (ConditionStatus::True, "InstallationSuccessful", message.to_owned())
         }
         Err(why) => {
             let message = remark.map_or_else(|| why.clone(), |remark| format!("{why}. {remark}"));
-            (Status::False, "InstallationPending", message)
+            (ConditionStatus::False, "InstallationPending", message)
         }
     };
-    let healthy = match expect(managed, "ResourcesHealthy", Status::True) {
+    let healthy = match expect(managed, "ResourcesHealthy", ConditionStatus::True) {
         Ok(()) => {
             let message = "The controller running in the seed cluster is healthy.";
-            (Status::True, "ControllerHealthy", message.to_owned())
+            (ConditionStatus::True, "ControllerHealthy", message.to_owned())
         }
-        Err(why) => (Status::False, "ControllerNotHealthy", why),
+        Err(why) => (ConditionStatus::False, "ControllerNotHealthy", why),
     };
-    let progressing = match expect(managed, "ResourcesProgressing", Status::False) {
+    let progressing = match expect(managed, "ResourcesProgressing", ConditionStatus::False) {
         Ok(()) => {
             let message = "The controller has been rolled out successfully.";
-            (Status::False, "ControllerRolledOut", message.to_owned())
+            (ConditionStatus::False, "ControllerRolledOut", message.to_owned())
         }
-        Err(why) => (Status::True, "ControllerNotRolledOut", why),
+        Err(why) => (ConditionStatus::True, "ControllerNotRolledOut", why),
     };
     vec![set("Installed", installed), set("Healthy", healthy), set("Progressing", progressing)]
 }
 
-fn applied(managed: &Watched) -> Result<(), String> {
+fn applied(managed: &ManagedResourceHead) -> Result<(), String> {
     let (observed, generation) = (managed.status.observed_generation, managed.metadata.generation);
     if observed != generation {
         let key = managed.metadata.key();
@@ -158,10 +163,10 @@ fn applied(managed: &Watched) -> Result<(), String> {
             "observed generation of managed resource {key} outdated ({observed}/{generation}){why}"
         ));
     }
-    expect(managed, "ResourcesApplied", Status::True)
+    expect(managed, "ResourcesApplied", ConditionStatus::True)
 }
 
-fn expect(managed: &Watched, kind: &str, status: Status) -> Result<(), String> {
+fn expect(managed: &ManagedResourceHead, kind: &str, status: ConditionStatus) -> Result<(), String> {
     let key = managed.metadata.key();
     match managed.status.conditions.iter().find(|c| c.kind == kind) {
         None => Err(format!("condition {kind} for managed resource {key} has not been reported yet")),

@@ -4,7 +4,7 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_unix(1_000);
 
-fn managed(observed: i64, conditions: &[(&str, &str)]) -> Watched {
+fn managed(observed: i64, conditions: &[(&str, &str)]) -> ManagedResourceHead {
     let conditions: Vec<Value> = conditions
         .iter()
         .map(|(kind, status)| json!({"type": kind, "status": status, "reason": "r", "message": "why"}))
@@ -94,7 +94,7 @@ fn each_row_of_the_table() {
 #[test]
 fn a_pending_installation_reports_the_obstacle() {
     let remark = Some("Somebody else applies.");
-    let message = |managed: &Watched| judge(managed, remark, &[], NOW)[0].message.clone();
+    let message = |managed: &ManagedResourceHead| judge(managed, remark, &[], NOW)[0].message.clone();
     let expected = "condition ResourcesApplied for managed resource garden/ci has not been reported yet. Somebody else applies.";
     assert_eq!(message(&managed(2, &[])), expected);
     let expected = "The controller was successfully installed in the seed cluster.";
@@ -103,7 +103,7 @@ fn a_pending_installation_reports_the_obstacle() {
 
 #[test]
 fn what_wakes_the_care() {
-    let labelled = |mut watched: Watched, namespace: &str, label: &str| {
+    let labelled = |mut watched: ManagedResourceHead, namespace: &str, label: &str| {
         watched.metadata.namespace = namespace.to_owned();
         watched.metadata.labels.insert("controllerinstallation-name".to_owned(), label.to_owned());
         Some(watched)
@@ -137,22 +137,22 @@ fn an_unreadable_resource_makes_all_three_unknown() {
     let kinds: Vec<_> = conditions.iter().map(|c| c.kind.as_str()).collect();
     assert_eq!(kinds, ["Installed", "Healthy", "Progressing"]);
     for c in conditions {
-        assert_eq!((c.status, c.reason.as_str()), (Status::Unknown, "SeedReadError"));
+        assert_eq!((c.status, c.reason.as_str()), (ConditionStatus::Unknown, "SeedReadError"));
         assert_eq!(c.message, "Failed to get ManagedResource \"garden/ci\": 404");
     }
 }
 
 #[test]
 fn changed_conditions_in_the_garden_are_checked_again() {
-    let installation = |conditions: &[(&str, Status)]| {
+    let installation = |conditions: &[(&str, ConditionStatus)]| {
         let all = conditions.iter().map(|(kind, status)| set(&[], kind, NOW, *status, "R", "m")).collect();
         let mut installation = ControllerInstallation::default();
         installation.status.conditions = all;
         installation
     };
-    let well = installation(&[("Healthy", Status::True)]);
-    let ill = installation(&[("Healthy", Status::False)]);
-    let required = installation(&[("Healthy", Status::True), ("Required", Status::False)]);
+    let well = installation(&[("Healthy", ConditionStatus::True)]);
+    let ill = installation(&[("Healthy", ConditionStatus::False)]);
+    let required = installation(&[("Healthy", ConditionStatus::True), ("Required", ConditionStatus::False)]);
     let table = [
         ("new", None, Some(&well), true),
         ("as before", Some(&well), Some(&well), false),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::extensions;
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, ControllerResource};
 use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
@@ -194,11 +194,11 @@ fn decide(
     let (status, reason, message) = if !needed.is_empty() {
         let objects = needed.into_iter().collect::<Vec<_>>().join(" ");
         let message = format!("extension objects still exist in the seed: [{objects}]");
-        (Status::True, "ExtensionObjectsExist", message)
+        (ConditionStatus::True, "ExtensionObjectsExist", message)
     } else if served.iter().all(|r| existing.contains_key(&r.kind)) {
         let message = "no extension objects exist in the seed having the kind/type combinations the controller is \
              responsible for";
-        (Status::False, "NoExtensionObjects", message.to_owned())
+        (ConditionStatus::False, "NoExtensionObjects", message.to_owned())
     } else {
         return None;
     };

@@ -7,14 +7,14 @@ use serde_json::{Map, Value, json};
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use crate::api::gardener::{GARDENLET, OPERATION, OciRepository};
 use crate::api::meta::{Key, annotation, text};
-use crate::chart::child::Objects;
+use crate::chart::child::RenderedObjects;
 use crate::deployer::{NAME, NAMESPACE, apply, check, values};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::view;
 use crate::identity::secret::OPERATION_RENEW;
 use crate::kube::Patch;
-use crate::oci::{Error, Pulled, Verdict};
+use crate::oci::{Error, PullVerdict, PulledChart};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 
 use super::decide::{self, Program, RENEW, REPLACE};
@@ -47,8 +47,8 @@ pub(super) fn deploy(
         found.map_err(|error| problem(format!("spec.deployment.helm.ociRepository: {error}")))?;
     let pulled = pull(base, &repository, cx)?;
     let url = repository.url();
-    let renderer = (&base.site.renderer, &base.site.workers);
-    let objects = apply::render(&base.site.seed, renderer, &pulled.chart, values, &cx.stop)?;
+    let (renderer, workers) = (&base.site.renderer, &base.site.workers);
+    let objects = apply::render(&base.site.seed, renderer, workers, &pulled.chart, values, &cx.stop)?;
     refuse_another_program(object, &objects, &url)?;
     apply::replace(&base.site.seed, objects)?;
     if annotation(object, OPERATION) == RENEW {
@@ -129,7 +129,7 @@ fn pull(
     base: &GardenletReconciler,
     repository: &OciRepository,
     cx: &ReconcileContext,
-) -> Result<Pulled, Failed> {
+) -> Result<PulledChart, Failed> {
     let failed = |text: String| Failed::new(format!("failed pulling Helm chart from OCI repository: {text}"));
     let order = charts::order(&base.site.garden, repository).map_err(|failure| {
         let postponed = failure.postponed();
@@ -139,14 +139,14 @@ fn pull(
     })?;
     base.site.charts.fetch(&order, &cx.stop).map_err(|error| {
         let is_later = matches!(error, Error::Busy | Error::Stopped);
-        let codes = if error.verdict() == Verdict::Final { problem("").codes } else { Vec::new() };
+        let codes = if error.verdict() == PullVerdict::Final { problem("").codes } else { Vec::new() };
         let text = crate::base::error::chain(&error);
         Failed { codes, postponed: is_later.then_some(apply::BUSY_AGAIN), ..failed(text) }
     })
 }
 
 /// Refuses to hand the seed over to another program unless a person has confirmed it.
-fn refuse_another_program(object: &Value, objects: &Objects, url: &str) -> Result<(), Failed> {
+fn refuse_another_program(object: &Value, objects: &RenderedObjects, url: &str) -> Result<(), Failed> {
     match decide::program(objects.values()) {
         Program::Ours => Ok(()),
         Program::Another if annotation(object, REPLACE) == "true" => Ok(()),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{ObjectMeta, annotation, text};
 use crate::base::clock::Mono;
-use crate::deployer::values::{self, Access};
+use crate::deployer::values::{self, AgentAccess};
 use crate::deployer::{NAME, NAMESPACE};
 
 /// The annotation of the Deployment in our own chart with the values for which a Gardenlet object has no fields. The
@@ -53,22 +53,22 @@ pub(super) fn is_due(last: Option<&LastDeployment>, asked: &DeploymentRequest, n
 }
 
 /// How the next agent gets access to the garden: like this one. `None`: it would have no access.
-pub(super) fn access(config: &Value, has_secret: bool) -> Option<Access> {
+pub(super) fn access(config: &Value, has_secret: bool) -> Option<AgentAccess> {
     let connection = &config["gardenClientConnection"];
     let has_own = !text(&connection["kubeconfig"]).is_empty();
     match (has_own, has_secret) {
-        (true, _) if connection["kubeconfigSecret"].is_null() => Some(Access::Own),
-        (_, true) => Some(Access::Certificate),
-        (true, false) => Some(Access::Own),
+        (true, _) if connection["kubeconfigSecret"].is_null() => Some(AgentAccess::Own),
+        (_, true) => Some(AgentAccess::Certificate),
+        (true, false) => Some(AgentAccess::Own),
         (false, false) => None,
     }
 }
 
 /// Writes to the configuration how the next agent gets access to the garden. The place of a bootstrap kubeconfig is
 /// kept, because the agent may need another identity later.
-pub(super) fn connect(config: &mut Value, access: Access) {
+pub(super) fn connect(config: &mut Value, access: AgentAccess) {
     let place = config["gardenClientConnection"]["bootstrapKubeconfig"].clone();
-    let is_own = access == Access::Own;
+    let is_own = access == AgentAccess::Own;
     values::connect(config, access);
     if !is_own && !text(&place["name"]).is_empty() {
         config["gardenClientConnection"]["bootstrapKubeconfig"] =
@@ -111,12 +111,12 @@ pub(super) fn values(spec: &Value, running: &Value, labels: Map<String, Value>, 
     let images = images.map(|name| take(name)?.as_str().map(str::to_owned));
     // The chart defines the version, and the running Deployment defines the image's repository.
     let image = values::image_of(running).unwrap_or_default();
-    let deployment = values::Deployment {
+    let deployment = values::AgentDeployment {
         wanted: &wanted,
         image: values::repository(image),
         images,
         labels,
-        ..values::Deployment::default()
+        ..values::AgentDeployment::default()
     };
     let mut values = values::values(&deployment, config);
     // The agent must not extend its own permissions.
@@ -180,12 +180,12 @@ mod tests {
         let own = json!({"kubeconfig": "k"});
         let both = json!({"kubeconfig": "k", "kubeconfigSecret": {"name": "s", "namespace": "n"}});
         let table = [
-            (&secret, true, Some(Access::Certificate)),
+            (&secret, true, Some(AgentAccess::Certificate)),
             (&secret, false, None),
-            (&own, true, Some(Access::Own)),
-            (&own, false, Some(Access::Own)),
-            (&both, true, Some(Access::Certificate)),
-            (&both, false, Some(Access::Own)),
+            (&own, true, Some(AgentAccess::Own)),
+            (&own, false, Some(AgentAccess::Own)),
+            (&both, true, Some(AgentAccess::Certificate)),
+            (&both, false, Some(AgentAccess::Own)),
         ];
         for (connection, has_secret, expected) in table {
             let config = json!({"gardenClientConnection": connection});
@@ -193,10 +193,10 @@ mod tests {
         }
         let place = json!({"name": "b", "namespace": "n"});
         let mut config = json!({"gardenClientConnection": {"bootstrapKubeconfig": place}});
-        connect(&mut config, Access::Certificate);
+        connect(&mut config, AgentAccess::Certificate);
         assert_eq!(config["gardenClientConnection"]["bootstrapKubeconfig"], json!({"secretRef": place}));
         let mut config = json!({"gardenClientConnection": {"bootstrapKubeconfig": place, "kubeconfig": "k"}});
-        connect(&mut config, Access::Own);
+        connect(&mut config, AgentAccess::Own);
         assert_eq!(config["gardenClientConnection"], json!({"kubeconfig": "k"}));
     }
 
@@ -216,7 +216,7 @@ mod tests {
         let kept =
             inherit(&running, &json!({"gardenClientConnection": {"kubeconfigSecret": {"name": "left"}}}));
         assert_eq!(kept["gardenClientConnection"]["kubeconfig"], "/k");
-        assert_eq!(access(&kept, false), Some(Access::Own));
+        assert_eq!(access(&kept, false), Some(AgentAccess::Own));
         let other = json!({"gardenClientConnection": {"kubeconfig": "other"}});
         assert_eq!(inherit(&running, &other), other);
         assert_eq!(kept_bootstrap(&json!({"edge": {"bootstrap": {"kubeconfig": "/elsewhere"}}})), None);

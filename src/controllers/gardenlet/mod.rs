@@ -17,7 +17,7 @@ use crate::api::gardener::GARDENLET;
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
-use crate::deployer::report::{self, Report};
+use crate::deployer::report::{self, ConditionReport};
 use crate::format::view;
 use crate::kube::Patch;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
@@ -114,7 +114,7 @@ impl GardenletReconciliation<'_> {
         }
         match act::deploy(self.base, &self.object, self.cx) {
             Ok(message) => {
-                let told = self.tell(&Report::new(RECONCILED, true, "Reconciled", message));
+                let told = self.tell(&ConditionReport::new(RECONCILED, true, "Reconciled", message));
                 if matches!(told, Ok(true)) {
                     self.announce(false, "Reconciled", "Gardenlet has been deployed");
                 }
@@ -126,7 +126,7 @@ impl GardenletReconciliation<'_> {
             Err(failed) if failed.postponed.is_some() => (None, Err(failed.into())),
             Err(failed) => {
                 self.announce(true, "ReconcileError", &failed.text);
-                let told = self.tell(&Report::failed(RECONCILED, "ReconcileError", &failed));
+                let told = self.tell(&ConditionReport::failed(RECONCILED, "ReconcileError", &failed));
                 let again = (told.is_ok() && !failed.codes.is_empty()).then_some(LONG_PERIOD);
                 (again, told.and_then(|_| Err(failed.into())))
             }
@@ -134,7 +134,7 @@ impl GardenletReconciliation<'_> {
     }
 
     /// Writes the status; false if nothing changed.
-    fn tell(&mut self, report: &Report) -> Result<bool, ReconcileFailure> {
+    fn tell(&mut self, report: &ConditionReport) -> Result<bool, ReconcileFailure> {
         let report = std::slice::from_ref(report);
         let Some(patch) = report::patch(&self.object, report, self.cx.clock.now()) else { return Ok(false) };
         match self.base.site.garden.patch_status::<Value>(&GARDENLET, self.key, &Patch::Strategic(patch)) {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
@@ -47,7 +47,7 @@ fn decide(
     let current = condition::find_or_init(conditions, GARDENLET_READY, now);
     let message = remark.map_or_else(|| MESSAGE.to_owned(), |remark| format!("{MESSAGE} {remark}"));
     let finding = Finding::new(GARDENLET_READY, message);
-    let wanted = current.updated(now, Status::True, finding);
+    let wanted = current.updated(now, ConditionStatus::True, finding);
     (condition::find(conditions, GARDENLET_READY) != Some(&wanted)).then_some(wanted)
 }
 
@@ -67,7 +67,7 @@ impl Reconciler for ReadyCondition {
 mod tests {
     use super::*;
 
-    fn ready(status: Status, reason: &str) -> Condition {
+    fn ready(status: ConditionStatus, reason: &str) -> Condition {
         let then = Timestamp::from_unix(100);
         let message = "Gardenlet is posting ready status.";
         Condition::initial(GARDENLET_READY, then).updated(then, status, Finding::new(reason, message))
@@ -76,13 +76,16 @@ mod tests {
     #[test]
     fn when_the_condition_is_written() {
         let now = Timestamp::from_unix(200);
-        let good = ready(Status::True, GARDENLET_READY);
+        let good = ready(ConditionStatus::True, GARDENLET_READY);
         assert_eq!(decide(std::slice::from_ref(&good), true, None, now), None);
         assert_eq!(decide(&[], false, None, now), None);
-        let other = [ready(Status::Unknown, "StatusUnknown"), ready(Status::Progressing, GARDENLET_READY)];
+        let other = [
+            ready(ConditionStatus::Unknown, "StatusUnknown"),
+            ready(ConditionStatus::Progressing, GARDENLET_READY),
+        ];
         for before in other {
             let wanted = decide(std::slice::from_ref(&before), true, None, now).unwrap();
-            assert_eq!((wanted.status, wanted.reason.as_str()), (Status::True, "GardenletReady"));
+            assert_eq!((wanted.status, wanted.reason.as_str()), (ConditionStatus::True, "GardenletReady"));
             assert_eq!(wanted.last_transition_time, now);
         }
         assert!(decide(&[], true, None, now).is_some());
@@ -91,7 +94,7 @@ mod tests {
         assert_eq!(remarked.message, "Gardenlet is posting ready status. Somebody else applies.");
         assert_eq!(
             (remarked.status, remarked.last_transition_time),
-            (Status::True, good.last_transition_time)
+            (ConditionStatus::True, good.last_transition_time)
         );
         assert_eq!(decide(std::slice::from_ref(&remarked), true, None, now).unwrap().message, good.message);
     }

@@ -22,7 +22,7 @@ use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
 use crate::kube::request::Method;
-use crate::kube::{self, Garden, Patch, Seed, Verdict};
+use crate::kube::{self, ErrorVerdict, Garden, Patch, Seed};
 use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::ThreadProgress;
 
@@ -299,7 +299,7 @@ impl Heartbeat {
         }
         let key = Key::new(NAMESPACE, name);
         let conflict = match garden.patch(&LEASE, &key, &Patch::Merge(patch)) {
-            Err(e) if known.lease.is_some() && matches!(e.verdict(), Verdict::Conflict) => e,
+            Err(e) if known.lease.is_some() && matches!(e.verdict(), ErrorVerdict::Conflict) => e,
             other => return other.map(|lease| known.lease = Some(lease)),
         };
         let found = garden.get::<Lease>(&LEASE, &key)?;

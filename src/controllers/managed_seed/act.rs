@@ -9,11 +9,11 @@ use crate::api::gardener::{MANAGED_SEED, OPERATION, SEED};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
-use crate::chart::child::Objects;
+use crate::chart::child::RenderedObjects;
 use crate::components::managed::checksum;
-use crate::deployer::values::{self, Access, Deployment};
+use crate::deployer::values::{self, AgentAccess, AgentDeployment};
 use crate::deployer::{apply, check, own_image, token};
-use crate::extension::credentials::Reference;
+use crate::extension::credentials::CredentialsReference;
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::base64;
@@ -52,10 +52,10 @@ pub(super) fn deploy(
     let (parent, place) = (base.parent_config(subject), "spec.gardenlet.config");
     let config = check::configuration(own, parent, subject.name(), place)?;
     apply::ensure_namespace(&client)?;
-    let mut deployment = Deployment {
+    let mut deployment = AgentDeployment {
         wanted: &subject.object["spec"]["gardenlet"]["deployment"],
         domain: text(&subject.shoot["spec"]["dns"]["domain"]),
-        ..Deployment::default()
+        ..AgentDeployment::default()
     };
     check_vpa(base, subject, &config)?;
     deployment.annotations = check_backup(base, subject, &config)?;
@@ -76,31 +76,31 @@ pub(super) fn objects(
     subject: &Subject,
     client: &Client,
     cx: &ReconcileContext,
-) -> Result<Objects, Failed> {
+) -> Result<RenderedObjects, Failed> {
     let own = subject.config().cloned().unwrap_or_else(|_| json!({"seedConfig": {}}));
     let config = values::configuration(&own, base.parent_config(subject), subject.name());
     let wanted = &subject.object["spec"]["gardenlet"]["deployment"];
-    let deployment = Deployment { wanted, ..Deployment::default() };
-    render(base, client, deployment, (config, Access::Certificate), cx)
+    let deployment = AgentDeployment { wanted, ..AgentDeployment::default() };
+    render(base, client, deployment, (config, AgentAccess::Certificate), cx)
 }
 
 fn render(
     base: &ManagedSeedContext,
     client: &Client,
-    deployment: Deployment<'_>,
-    (mut config, access): (Value, Access),
+    deployment: AgentDeployment<'_>,
+    (mut config, access): (Value, AgentAccess),
     cx: &ReconcileContext,
-) -> Result<Objects, Failed> {
+) -> Result<RenderedObjects, Failed> {
     values::connect(&mut config, access);
     let image = own_image(&base.site.seed, &base.site.images, &base.site.parent)?;
-    let mut deployment = Deployment { image: &image, ..deployment };
+    let mut deployment = AgentDeployment { image: &image, ..deployment };
     let read = |path: &Option<PathBuf>| path.as_deref().map(check::read).transpose();
     deployment.images = [read(&base.site.parent.images)?, read(&base.site.parent.component_images)?];
     if is_garden(client)? {
         deployment.labels.insert(values::TO_GARDEN.to_owned(), json!("allowed"));
     }
     let values = values::values(&deployment, config);
-    apply::render(client, (&base.site.renderer, &base.site.workers), apply::CHART, values, &cx.stop)
+    apply::render(client, &base.site.renderer, &base.site.workers, apply::CHART, values, &cx.stop)
 }
 
 /// The Shoot's own VerticalPodAutoscaler would conflict with the seed's.
@@ -128,7 +128,7 @@ fn check_backup(
     if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {
         return Ok(annotations);
     }
-    let reference = Reference::secret(reference);
+    let reference = CredentialsReference::secret(reference);
     let Some(found) = reference.look(&base.site.garden)? else {
         return Err(problem(format!(
             "the configured backup secret does not exist: seedConfig.spec.backup.credentialsRef names Secret {}; create it",
@@ -179,10 +179,10 @@ fn access(
     client: &Client,
     config: &Value,
     cx: &ReconcileContext,
-) -> Result<Access, Failed> {
+) -> Result<AgentAccess, Failed> {
     let bootstrap = subject.bootstrap();
     if bootstrap == "None" {
-        return Ok(Access::Own);
+        return Ok(AgentAccess::Own);
     }
     let (secret, now) = (values::kubeconfig_secret(config), cx.clock.now());
     let seed = base.site.garden.find::<Value>(&SEED, &Key::cluster(subject.name()))?.unwrap_or_default();
@@ -190,7 +190,7 @@ fn access(
     if expiry.is_ok_and(|expiry| expiry < now) || annotation(&subject.object, OPERATION) == RENEW {
         write::delete(client, &SECRET, &secret)?;
     } else if client.find::<Value>(&SECRET, &secret)?.is_some() {
-        return Ok(Access::Certificate);
+        return Ok(AgentAccess::Certificate);
     }
     if bootstrap != "BootstrapToken" {
         return Err(problem(format!(
@@ -199,7 +199,7 @@ fn access(
         )));
     }
     let key = subject.key();
-    let token = token::ensure(&base.site.garden, (&key.namespace, &key.name), now).map_err(|error| {
+    let token = token::ensure(&base.site.garden, &key, now).map_err(|error| {
         let failed = Failed::from(error);
         Failed { text: format!("create a bootstrap token in the garden: {}", failed.text), ..failed }
     })?;
@@ -208,7 +208,7 @@ fn access(
         address.clone_into(&mut connection.server);
     }
     let text = kubeconfig::render(&connection);
-    text.map(Access::Bootstrap)
+    text.map(AgentAccess::Bootstrap)
         .map_err(|error| Failed::new(format!("write the bootstrap kubeconfig: {}", chain(&error))))
 }
 

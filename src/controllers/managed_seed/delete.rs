@@ -6,7 +6,7 @@ use crate::api::core::{DEPLOYMENT, NAMESPACE as NAMESPACES, SECRET};
 use crate::api::gardener::SEED;
 use crate::api::meta::Key;
 use crate::deployer::{NAME, NAMESPACE, apply};
-use crate::extension::credentials::Reference;
+use crate::extension::credentials::CredentialsReference;
 use crate::flow::Failed;
 use crate::runtime::controller::ReconcileContext;
 use crate::runtime::write;
@@ -72,7 +72,7 @@ fn backup_secret(base: &ManagedSeedContext, subject: &Subject) -> Result<Option<
     if reference["kind"] != "Secret" || reference["apiVersion"] != "v1" {
         return Ok(None);
     }
-    let reference = Reference::secret(reference);
+    let reference = CredentialsReference::secret(reference);
     let found = match reference.look(&base.site.garden) {
         // The garden shows only what belongs to this seed, and this agent has created no other.
         Err(error) if error.is_unrelated() => None,

@@ -21,7 +21,7 @@ use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::config::settings::ManagedSeedController;
-use crate::deployer::report::{self, Report};
+use crate::deployer::report::{self, ConditionReport};
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::view;
@@ -281,11 +281,15 @@ impl ManagedSeedReconciliation<'_> {
         let shoot = format!("{}/{}", subject.key().namespace, text(&subject.shoot["metadata"]["name"]));
         if !is_reconciled(&subject.shoot) {
             let message = format!("Waiting for shoot {shoot:?} to be reconciled");
-            self.tell(&[Report::new(SHOOT_RECONCILED, false, "Reconciling", message)])?;
+            self.tell(&[ConditionReport::new(SHOOT_RECONCILED, false, "Reconciling", message)])?;
             return Ok(ReconcileOutcome::After(settings.wait_sync_period));
         }
-        let is_there =
-            Report::new(SHOOT_RECONCILED, true, "Reconciled", format!("Shoot {shoot:?} has been reconciled"));
+        let is_there = ConditionReport::new(
+            SHOOT_RECONCILED,
+            true,
+            "Reconciled",
+            format!("Shoot {shoot:?} has been reconciled"),
+        );
         if let Err(failed) = act::deploy(self.base, &self.subject, self.cx) {
             if failed.postponed.is_none() {
                 self.tell(&[is_there])?;
@@ -294,7 +298,7 @@ impl ManagedSeedReconciliation<'_> {
         }
         let name = self.subject.name();
         let message = format!("Seed {name} has been registered");
-        self.tell(&[is_there, Report::new(SEED_REGISTERED, true, "Reconciled", message)])?;
+        self.tell(&[is_there, ConditionReport::new(SEED_REGISTERED, true, "Reconciled", message)])?;
         Ok(ReconcileOutcome::After(settings.sync_period))
     }
 
@@ -308,16 +312,16 @@ impl ManagedSeedReconciliation<'_> {
             Ok(DeletionProgress::Agent(message)) => (message, settings.wait_sync_period),
             Ok(DeletionProgress::Done) => {
                 let message = format!("Seed {} has been unregistered", self.subject.name());
-                self.tell(&[Report::new(SEED_REGISTERED, false, "Deleted", message)])?;
+                self.tell(&[ConditionReport::new(SEED_REGISTERED, false, "Deleted", message)])?;
                 return Ok(None);
             }
         };
-        self.tell(&[Report::new(SEED_REGISTERED, false, "Deleting", message)])?;
+        self.tell(&[ConditionReport::new(SEED_REGISTERED, false, "Deleting", message)])?;
         Ok(Some(ReconcileOutcome::After(again)))
     }
 
     /// Writes conditions if something changed. A stand-in for a Shoot has no conditions.
-    fn tell(&mut self, reports: &[Report]) -> Result<(), ReconcileFailure> {
+    fn tell(&mut self, reports: &[ConditionReport]) -> Result<(), ReconcileFailure> {
         let (key, subject) = (self.subject.key(), &mut self.subject);
         if subject.resource.kind != MANAGED_SEED.kind {
             return Ok(());
@@ -337,7 +341,7 @@ impl ManagedSeedReconciliation<'_> {
         let action = if reason == "DeleteError" { "Delete" } else { "Reconcile" };
         let news = Event { controller: CONTROLLER, warning: true, reason, action, note: &failed.text };
         self.announce(news);
-        self.tell(&[Report::failed(SEED_REGISTERED, reason, failed)])
+        self.tell(&[ConditionReport::failed(SEED_REGISTERED, reason, failed)])
     }
 
     fn announce(&self, news: Event<'_>) {

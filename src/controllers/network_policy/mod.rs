@@ -35,7 +35,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
-use crate::shoot::Served;
+use crate::shoot::ServedShoots;
 
 use central::{CentralPolicies, CentralPolicyInput, Networks, ShootNetworks};
 use decide::{DesiredPolicies, PolicyWrite};
@@ -76,7 +76,7 @@ pub(crate) fn add(
     seed: &Seed,
     policy_watches: &NetworkPolicyWatches,
     server: ApiServerCheck,
-    served: &Served,
+    served: &ServedShoots,
     group: &mut ControllerGroup,
 ) {
     let of = &settings.controllers.network_policy;
@@ -152,7 +152,7 @@ fn is_news(pods: &TextStore, altered: &TextChange) -> bool {
 
 /// The writer of a Shoot's `Cluster` passes it on, so that it need not be read again.
 fn wake_by_clusters(
-    served: &Served,
+    served: &ServedShoots,
     lane: &Lane,
     shoots: &Arc<Mutex<SortedMap<String, ShootNetworks>>>,
     group: &mut ControllerGroup,

@@ -13,7 +13,9 @@ use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::deletion_protection;
-use crate::flow::{Flow, Held, Observer, Pacer, Progress, ProgressWriter, TaskError, Turn};
+use crate::flow::{
+    Flow, FlowObserver, FlowProgress, FlowTurn, LentValue, ProgressWriter, ReportPacer, TaskError,
+};
 use crate::format::view;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
@@ -33,7 +35,7 @@ pub(super) struct RunningSeedFlow {
     work: Work,
     observed: Observed,
     phase: Phase,
-    pacer: Pacer,
+    pacer: ReportPacer,
     is_complete: bool,
 }
 
@@ -87,7 +89,7 @@ impl SeedReconciler {
             work,
             observed: observed.clone(),
             phase,
-            pacer: Pacer::new(PROGRESS_PERIOD),
+            pacer: ReportPacer::new(PROGRESS_PERIOD),
             is_complete,
         }
     }
@@ -113,17 +115,17 @@ impl SeedReconciler {
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let keep = |running| *self.running.lock().ignore_poison() = Some(running);
-        let mut held = Held::new(keep);
+        let mut held = LentValue::new(keep);
         let running = held.lend(running);
         let now = || cx.clock.mono();
-        let mut observer = FlowObserver {
+        let mut observer = SeedFlowObserver {
             writer: ProgressWriter::new(&self.site.garden, SEED, key, &mut running.pacer, &cx.clock),
             // A reconciliation with something to write was reported as in progress.
             is_silent: matches!(running.phase, Phase::Steady),
         };
         match running.flow.turn(&mut running.work, &now, &mut observer) {
-            Turn::Again(after) => Ok(ReconcileOutcome::GoOn(after)),
-            Turn::Ended(errors) => {
+            FlowTurn::Again(after) => Ok(ReconcileOutcome::GoOn(after)),
+            FlowTurn::Ended(errors) => {
                 let end = self.end(key, running, &errors, now());
                 held.forget();
                 end.and_then(|(observed, phase, result)| self.finish(key, &observed, phase, result, cx))
@@ -163,13 +165,13 @@ impl SeedReconciler {
 }
 
 /// Writes the progress of a flow to the Seed.
-struct FlowObserver<'a> {
+struct SeedFlowObserver<'a> {
     writer: ProgressWriter<'a>,
     is_silent: bool,
 }
 
-impl Observer for FlowObserver<'_> {
-    fn progress(&mut self, progress: &Progress) {
+impl FlowObserver for SeedFlowObserver<'_> {
+    fn progress(&mut self, progress: &FlowProgress) {
         if self.is_silent {
             return;
         }

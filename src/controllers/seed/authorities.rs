@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::Clock;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::Seed;
 use crate::pki::keys::RsaKeys;
-use crate::secrets::{Config, KEY_AGAIN, Options, Place, Rotation, Secrets};
+use crate::secrets::{KEY_AGAIN, Options, SecretConfig, Secrets, SecretsLocation, SecretsRotation};
 
 use super::work::Work;
 
@@ -21,8 +21,8 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 pub(super) const WITHIN: Duration = Duration::from_secs(300);
 
 /// Where the seed's Secrets are stored.
-pub(super) fn place(seed: &Seed, keys: &Arc<dyn RsaKeys>, clock: &Clock) -> Place {
-    Place {
+pub(super) fn place(seed: &Seed, keys: &Arc<dyn RsaKeys>, clock: &Clock) -> SecretsLocation {
+    SecretsLocation {
         client: seed.clone(),
         namespace: GARDEN_NAMESPACE.to_owned(),
         identity: "gardenlet".to_owned(),
@@ -31,8 +31,12 @@ pub(super) fn place(seed: &Seed, keys: &Arc<dyn RsaKeys>, clock: &Clock) -> Plac
     }
 }
 
-fn config() -> Config {
-    Config::Ca { name: "ca-seed".to_owned(), common_name: "kubernetes".to_owned(), validity: Some(30 * DAY) }
+fn config() -> SecretConfig {
+    SecretConfig::Ca {
+        name: "ca-seed".to_owned(),
+        common_name: "kubernetes".to_owned(),
+        validity: Some(30 * DAY),
+    }
 }
 
 /// As in upstream: no `persist`, because a seed does not migrate.
@@ -41,23 +45,23 @@ fn options() -> Options {
 }
 
 /// Finds the CA, creates it or renews it.
-pub(super) fn ensure(work: &mut Work) -> Result<Step, Failed> {
+pub(super) fn ensure(work: &mut Work) -> Result<TaskStep, Failed> {
     let secrets = match &mut work.secrets {
         Some(secrets) => secrets,
         none => {
-            let rotation = Rotation { renews_cas: true, ..Rotation::default() };
+            let rotation = SecretsRotation { renews_cas: true, ..SecretsRotation::default() };
             none.insert(Secrets::load(work.place.clone(), &rotation)?)
         }
     };
     Ok(match secrets.ensure(&config(), &options())? {
-        Some(_) => Step::Done,
-        None => Step::again(KEY_AGAIN, Failed::progress("making RSA keys, 1 of 1")),
+        Some(_) => TaskStep::Done,
+        None => TaskStep::again(KEY_AGAIN, Failed::progress("making RSA keys, 1 of 1")),
     })
 }
 
-pub(super) fn clean_up(work: &mut Work) -> Result<Step, Failed> {
+pub(super) fn clean_up(work: &mut Work) -> Result<TaskStep, Failed> {
     work.secrets.iter_mut().try_for_each(Secrets::clean_up_asked)?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 #[cfg(test)]

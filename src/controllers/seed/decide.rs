@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
-use crate::flow::Progress;
+use crate::flow::FlowProgress;
 use crate::format::quantity::{self, Quantity};
 use crate::format::time::rfc3339 as time;
 use crate::format::view;
@@ -131,8 +131,8 @@ pub(super) fn begun(observed: &Observed, now: Timestamp) -> Value {
         ("Reconcile", "Reconciliation of Seed cluster initialized.")
     };
     object["status"]["lastOperation"] = operation(kind, "Processing", 0, description, now);
-    let first =
-        (!observed.deleting()).then(|| bootstrapped(&observed.conditions(), Status::Progressing, now));
+    let first = (!observed.deleting())
+        .then(|| bootstrapped(&observed.conditions(), ConditionStatus::Progressing, now));
     if let Some(first) = first.flatten() {
         let mut list = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
         list.retain(|condition| condition["type"] != BOOTSTRAPPED);
@@ -146,13 +146,16 @@ pub(super) fn begun(observed: &Observed, now: Timestamp) -> Value {
 const BOOTSTRAPPED: &str = "Bootstrapped";
 
 /// The condition, if it changes: a Seed that was ready once is bootstrapped. It alone causes no patch.
-fn bootstrapped(conditions: &[Condition], status: Status, now: Timestamp) -> Option<Condition> {
+fn bootstrapped(conditions: &[Condition], status: ConditionStatus, now: Timestamp) -> Option<Condition> {
     let before = condition::find_or_init(conditions, BOOTSTRAPPED, now);
     let (reason, message) = match status {
-        Status::True => ("BootstrappingSucceeded", "Seed cluster has been bootstrapped successfully."),
+        ConditionStatus::True => {
+            ("BootstrappingSucceeded", "Seed cluster has been bootstrapped successfully.")
+        }
         _ => ("BootstrapProgressing", "Seed cluster is currently being bootstrapped."),
     };
-    (before.status != Status::True).then(|| before.updated(now, status, Finding::new(reason, message)))
+    (before.status != ConditionStatus::True)
+        .then(|| before.updated(now, status, Finding::new(reason, message)))
 }
 
 /// The patch after a successful reconciliation: the conditions must be checked again.
@@ -161,7 +164,7 @@ pub(super) fn succeeded(observed: &Observed, now: Timestamp) -> Value {
     let mut status = json!({"lastOperation": operation("Reconcile", "Succeeded", 100, description, now)});
     let before = observed.conditions();
     let mut conditions = reset(&before, now);
-    conditions.extend(bootstrapped(&before, Status::True, now));
+    conditions.extend(bootstrapped(&before, ConditionStatus::True, now));
     if !conditions.is_empty() {
         status["conditions"] = json!(conditions);
     }
@@ -186,7 +189,7 @@ pub(crate) fn without_namespace(live: &Value, why: &str, now: Timestamp) -> Opti
 }
 
 /// The patch during a reconciliation.
-pub(super) fn going_on(progress: &Progress, now: Timestamp) -> Value {
+pub(super) fn going_on(progress: &FlowProgress, now: Timestamp) -> Value {
     let (percent, description) = (u64::from(progress.percent), progress.description.as_str());
     json!({"status": {"lastOperation": operation("Reconcile", "Processing", percent, description, now)}})
 }
@@ -216,7 +219,8 @@ const RESET: [&str; 4] =
     ["BackupBucketsReady", "ExtensionsReady", "GardenletReady", "SeedSystemComponentsHealthy"];
 
 fn reset(conditions: &[Condition], now: Timestamp) -> Vec<Condition> {
-    let known = conditions.iter().filter(|c| RESET.contains(&c.kind.as_str()) && c.status != Status::False);
+    let known =
+        conditions.iter().filter(|c| RESET.contains(&c.kind.as_str()) && c.status != ConditionStatus::False);
     known.map(|c| c.reset_to_progressing(now)).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::clock::Timestamp;
 use crate::components::managed::{self, Removal};
 use crate::controllers::site::is_garden;
-use crate::extension::{Class, Target};
+use crate::extension::{ExtensionClass, ExtensionObject};
 use crate::kube::request::ListParams;
 use crate::kube::{Client, Error as KubeError, Patch};
 use crate::runtime::controller::ReconcileFailure;
@@ -136,13 +136,17 @@ fn remove_extension_objects(
         write::delete(&this.site.seed, &SECRET, &ingress::secret())?;
     }
     let is_ours = |object: &Value| {
-        object["metadata"]["namespace"] == GARDEN_NAMESPACE && object["spec"]["class"] == Class::Seed.as_str()
+        object["metadata"]["namespace"] == GARDEN_NAMESPACE
+            && object["spec"]["class"] == ExtensionClass::Seed.as_str()
     };
     if let Some(found) = list(&this.site.seed, &EXTENSION, "", "", is_ours)? {
         if found.has_others_than_deleting {
-            for target in
-                Target::of_class(&this.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?
-            {
+            for target in ExtensionObject::of_class(
+                &this.site.seed,
+                &EXTENSION,
+                GARDEN_NAMESPACE,
+                ExtensionClass::Seed.as_str(),
+            )? {
                 target.delete(&this.site.seed, now)?;
             }
             has_begun = true;

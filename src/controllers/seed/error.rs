@@ -64,8 +64,12 @@ mod tests {
     #[test]
     fn errors_of_the_namespace_start_like_upstream() {
         let answered = |code, reason: &str, message: &str| {
-            let failure =
-                kube::Failure { code, reason: reason.into(), message: message.into(), ..Default::default() };
+            let failure = kube::StatusFailure {
+                code,
+                reason: reason.into(),
+                message: message.into(),
+                ..Default::default()
+            };
             kube_error(GET_NAMESPACE)(kube::Error::Api(Box::new(failure)))
         };
         let table = [

@@ -8,40 +8,47 @@ use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
-use crate::extension::{Class, Enabled, Patience, Target, enabled, together};
-use crate::flow::{Attempt, Failed, Step};
+use crate::extension::{
+    EnabledExtension, ExtensionClass, ExtensionObject, ExtensionPatience, enabled, together,
+};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::work::Work;
 
 /// The objects of a Seed.
-pub(super) fn wanted(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<Enabled> {
-    enabled(&seed["spec"]["extensions"], registrations, Class::Seed)
+pub(super) fn wanted(seed: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<EnabledExtension> {
+    enabled(&seed["spec"]["extensions"], registrations, ExtensionClass::Seed)
 }
 
-fn target(name: &str) -> Target {
-    Target { resource: EXTENSION, key: Key::new(GARDEN_NAMESPACE, name) }
+fn target(name: &str) -> ExtensionObject {
+    ExtensionObject { resource: EXTENSION, key: Key::new(GARDEN_NAMESPACE, name) }
 }
 
 /// Writes the objects and triggers their extensions.
-pub(super) fn deploy(work: &mut Work) -> Result<Step, Failed> {
+pub(super) fn deploy(work: &mut Work) -> Result<TaskStep, Failed> {
     work.wanted = wanted(&work.live, &work.registered());
     let now = work.place.clock.now();
     for wanted in &work.wanted {
-        target(&wanted.name).deploy(&work.site.seed, &wanted.wish(Class::Seed), now)?;
+        target(&wanted.name).deploy(&work.site.seed, &wanted.wish(ExtensionClass::Seed), now)?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Waits until all extensions have reconciled them.
-pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let looks =
         work.wanted.iter().map(|w| target(&w.name).wait_ready(&work.site.seed, w.patience(), attempt));
     together(looks.collect())
 }
 
 /// Deletes stale objects of this class.
-pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
-    let all = Target::with_types(&work.site.seed, &EXTENSION, GARDEN_NAMESPACE, Class::Seed.as_str())?;
+pub(super) fn delete_stale(work: &mut Work) -> Result<TaskStep, Failed> {
+    let all = ExtensionObject::with_types(
+        &work.site.seed,
+        &EXTENSION,
+        GARDEN_NAMESPACE,
+        ExtensionClass::Seed.as_str(),
+    )?;
     let is_wanted = |name: &str| work.wanted.iter().any(|wanted| wanted.name == name);
     let now = work.place.clock.now();
     let mut stale = Vec::new();
@@ -53,11 +60,11 @@ pub(super) fn delete_stale(work: &mut Work) -> Result<Step, Failed> {
         stale.push(target);
     }
     work.stale = stale;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Waits until they are gone.
-pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
-    let patience = Patience::of(&EXTENSION);
+pub(super) fn wait_gone(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    let patience = ExtensionPatience::of(&EXTENSION);
     together(work.stale.iter().map(|target| target.wait_gone(&work.site.seed, patience, attempt)).collect())
 }

@@ -13,7 +13,7 @@ use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
 use crate::controllers::site::is_garden;
 use crate::extension::required;
-use crate::flow::{Failed, Flow, Step};
+use crate::flow::{Failed, Flow, TaskStep};
 use crate::runtime::write;
 
 use super::decide;
@@ -100,12 +100,12 @@ static ROWS: [Row; 13] = [
         .last(),
 ];
 
-fn read_secrets(work: &Work) -> Result<Step, Failed> {
+fn read_secrets(work: &Work) -> Result<TaskStep, Failed> {
     garden_secrets::reconcile(&work.site.garden, &work.site.seed, work.name())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn perform(work: &Work) -> Result<Step, Failed> {
+fn perform(work: &Work) -> Result<TaskStep, Failed> {
     if let Some(operation) = SeedOperation::named(work.asked()) {
         let kubeconfig = &work.site.settings.garden_client_connection.kubeconfig_secret;
         operations::perform(&work.site.seed, operation, kubeconfig.as_ref())?;
@@ -113,7 +113,7 @@ fn perform(work: &Work) -> Result<Step, Failed> {
     operations::acknowledge(&work.site.garden, work.name(), work.asked())
 }
 
-fn namespaces(work: &Work) -> Result<Step, Failed> {
+fn namespaces(work: &Work) -> Result<TaskStep, Failed> {
     let is_garden = is_garden(&work.site.seed)?;
     let garden = Key::cluster(GARDEN_NAMESPACE);
     write::ensure(&work.site.seed, &NAMESPACE, &garden, |namespace| {
@@ -123,22 +123,22 @@ fn namespaces(work: &Work) -> Result<Step, Failed> {
     write::ensure(&work.site.seed, &NAMESPACE, &system, |namespace| {
         namespace["metadata"]["labels"]["role"] = json!("kube-system");
     })?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn deploy_bucket(work: &Work) -> Result<Step, Failed> {
+fn deploy_bucket(work: &Work) -> Result<TaskStep, Failed> {
     backup::garden::deploy_bucket(&work.site.garden, &work.live, work.place.clock.now())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn required_extensions(work: &Work) -> Result<Step, Failed> {
+fn required_extensions(work: &Work) -> Result<TaskStep, Failed> {
     if !(work.site.registrations.store().is_synced() && work.site.installations.store().is_synced()) {
-        return Ok(Step::again(STORE_PERIOD, "registrations and installations have not been read yet"));
+        return Ok(TaskStep::again(STORE_PERIOD, "registrations and installations have not been read yet"));
     }
     let registrations = work.registered();
     let required = required::of_seed(&work.live, &registrations);
     let missing = required::missing(&required, &registrations, &work.site.installations.store().values());
-    Ok(missing.map_or(Step::Done, |why| Step::again(STORE_PERIOD, why)))
+    Ok(missing.map_or(TaskStep::Done, |why| TaskStep::again(STORE_PERIOD, why)))
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::extension::dns_record::Record;
-use crate::extension::{Patience, Target, Wish};
-use crate::flow::{Attempt, Failed, Step};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{Error, Garden, ListParams, Seed};
 use crate::runtime::write;
 
@@ -29,8 +29,8 @@ const ADDRESS_PERIOD: Duration = Duration::from_secs(5);
 /// A record of another type has to be deleted first.
 pub(super) const WITHIN: Duration = Duration::from_secs(120);
 
-pub(super) fn target() -> Target {
-    Target { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
+pub(super) fn target() -> ExtensionObject {
+    ExtensionObject { resource: DNS_RECORD, key: Key::new(GARDEN_NAMESPACE, NAME) }
 }
 
 /// The Secret with the credentials.
@@ -39,18 +39,18 @@ pub(super) fn secret() -> Key {
 }
 
 /// Writes the record once the gateway has an address.
-pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let gateway = &work.site.settings.ingress_gateway;
     let service = service(&work.site.seed, gateway)?;
     let Some(service) = service.filter(|service| service["spec"]["type"] == "LoadBalancer") else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     let Some(address) = address(&service) else {
         let why = format!("Service {gateway} has no address of a load balancer yet");
         if attempt.now.saturating_sub(attempt.begun) >= ADDRESS_WITHIN {
             return Err(Failed::new(why));
         }
-        return Ok(Step::again(ADDRESS_PERIOD, why));
+        return Ok(TaskStep::again(ADDRESS_PERIOD, why));
     };
     copy_credentials(&work.site.garden, &work.site.seed, &work.live)?;
     work.has_record = true;
@@ -58,11 +58,11 @@ pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed>
 }
 
 /// Waits until its extension has created the record.
-pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(super) fn wait(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     if !work.has_record {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
-    target().wait_ready(&work.site.seed, Patience::of(&DNS_RECORD), attempt)
+    target().wait_ready(&work.site.seed, ExtensionPatience::of(&DNS_RECORD), attempt)
 }
 
 /// Found by a list, because the agent has permission to list Services but not to read them.
@@ -80,7 +80,7 @@ fn address(service: &Value) -> Option<&str> {
     ["ip", "hostname"].into_iter().map(|field| text(&last[field])).find(|address| !address.is_empty())
 }
 
-fn wish(seed: &Value, address: &str) -> Wish {
+fn wish(seed: &Value, address: &str) -> DesiredExtension {
     let spec = &seed["spec"];
     let (secret, name) = (secret(), format!("*.{}", text(&spec["ingress"]["domain"])));
     let provider = &spec["dns"]["provider"]["type"];

@@ -8,7 +8,7 @@ use crate::api::core::SECRET;
 use crate::api::gardener::{OPERATION, SEED};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use crate::config::settings::SecretReference;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::identity::secret::OPERATION_RENEW;
 use crate::kube::{Garden, ListParams, Patch, Seed};
 
@@ -84,16 +84,16 @@ pub(super) fn perform(
 }
 
 /// Removes the annotation if it still requests the performed operation.
-pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<Step, Failed> {
+pub(super) fn acknowledge(garden: &Garden, name: &str, asked: &str) -> Result<TaskStep, Failed> {
     let key = Key::cluster(name);
-    let Some(live) = garden.find::<Value>(&SEED, &key)? else { return Ok(Step::Done) };
+    let Some(live) = garden.find::<Value>(&SEED, &key)? else { return Ok(TaskStep::Done) };
     if live["metadata"]["annotations"][OPERATION] != asked {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     let patch = json!({"metadata": {
         "annotations": {OPERATION: null}, "resourceVersion": live["metadata"]["resourceVersion"],
     }});
     garden.patch::<Value>(&SEED, &key, &Patch::Merge(patch))?;
     log::info!(seed = name, operation = asked; "Performed the operation that the Seed's annotation requested");
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }

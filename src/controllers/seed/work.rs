@@ -11,9 +11,9 @@ use crate::base::clock::Mono;
 use crate::base::sorted::SortedMap;
 use crate::components::{cluster_identity, system};
 use crate::controllers::Site;
-use crate::extension::{Enabled, Target};
+use crate::extension::{EnabledExtension, ExtensionObject};
 use crate::flow;
-use crate::secrets::{Place, Secrets};
+use crate::secrets::{Secrets, SecretsLocation};
 
 use super::decide;
 use super::operations::SeedOperation;
@@ -32,13 +32,13 @@ pub(super) struct Work {
     /// The generations of ManagedResources that this reconciliation has written or found correct, by name.
     pub(super) generations: SortedMap<String, i64>,
     /// Where the seed's Secrets are stored.
-    pub(super) place: Place,
+    pub(super) place: SecretsLocation,
     /// The Secrets that this reconciliation has requested.
     pub(super) secrets: Option<Secrets>,
     /// The Extension objects of this reconciliation.
-    pub(super) wanted: Vec<Enabled>,
+    pub(super) wanted: Vec<EnabledExtension>,
     /// Extension objects that this reconciliation has deleted.
-    pub(super) stale: Vec<Target>,
+    pub(super) stale: Vec<ExtensionObject>,
     /// This reconciliation has found the ingress gateway and written its record.
     pub(super) has_record: bool,
 }
@@ -68,7 +68,7 @@ impl Work {
 #[derive(Debug, Default)]
 pub(super) struct SeedMemory {
     /// When all tasks were last done, and the Extension objects of that time: registrations change.
-    complete: Mutex<Option<(Mono, Vec<Enabled>)>>,
+    complete: Mutex<Option<(Mono, Vec<EnabledExtension>)>>,
     /// When each of them was last found as it must be.
     seen: Mutex<SortedMap<RarelyChecked, Mono>>,
 }
@@ -103,14 +103,15 @@ impl SeedMemory {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
     }
 
-    pub(super) fn is_recent(&self, now: Mono, wanted: &[Enabled]) -> bool {
+    pub(super) fn is_recent(&self, now: Mono, wanted: &[EnabledExtension]) -> bool {
         let complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_recent =
-            |(at, then): &(Mono, Vec<Enabled>)| now < at.saturating_add(COMPLETE_PERIOD) && then == wanted;
+        let is_recent = |(at, then): &(Mono, Vec<EnabledExtension>)| {
+            now < at.saturating_add(COMPLETE_PERIOD) && then == wanted
+        };
         complete.as_ref().is_some_and(is_recent)
     }
 
-    pub(super) fn completed(&self, now: Mono, wanted: Vec<Enabled>) {
+    pub(super) fn completed(&self, now: Mono, wanted: Vec<EnabledExtension>) {
         *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, wanted));
     }
 }
@@ -159,7 +160,7 @@ pub(super) fn has_own_vpa(seed: &Value) -> bool {
 }
 
 /// A task of the reconciliation. The clusters show nothing of it to `explain` yet.
-pub(super) type Row = flow::Row<Work, SeedTaskFacts, ()>;
+pub(super) type Row = flow::TaskRow<Work, SeedTaskFacts, ()>;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 //! Decides the Seed's conditions about its components, and which pods are stale.
 
-use crate::api::condition::{self, Condition, Finding, Patience, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, FailurePatience, Finding};
 use crate::api::meta::ObjectMeta;
 use crate::base::clock::Timestamp;
-use crate::resources::{Fault, REPORTED, Watched};
+use crate::resources::{ManagedResourceFault, ManagedResourceHead, REPORTED};
 
 /// The condition about all ManagedResources of the seed.
 pub(super) const COMPONENTS_HEALTHY: &str = "SeedSystemComponentsHealthy";
@@ -13,12 +13,12 @@ pub(super) const EMERGENCY_STOP: &str = "EmergencyStopShootReconciliations";
 const EMERGENCY_STOP_ANNOTATION: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
 
 /// Whether a ManagedResource belongs to the seed, regardless of its creator.
-pub(super) fn concerns(managed: &Watched) -> bool {
+pub(super) fn concerns(managed: &ManagedResourceHead) -> bool {
     REPORTED.contains(&managed.metadata.namespace.as_str()) && !managed.spec.class.is_empty()
 }
 
 /// The fault of a ManagedResource, if there is one.
-pub(super) fn fault(managed: &Watched) -> Option<Fault> {
+pub(super) fn fault(managed: &ManagedResourceHead) -> Option<ManagedResourceFault> {
     managed.fault(None)
 }
 
@@ -26,7 +26,7 @@ pub(super) fn fault(managed: &Watched) -> Option<Fault> {
 pub(super) fn components(
     old: &[Condition],
     fault: Option<Finding>,
-    patience: Patience,
+    patience: FailurePatience,
     now: Timestamp,
 ) -> Condition {
     let before = condition::find_or_init(old, COMPONENTS_HEALTHY, now);
@@ -34,7 +34,7 @@ pub(super) fn components(
         Some(fault) => before.failed(now, patience, fault),
         None => {
             let finding = Finding::new("SystemComponentsRunning", "All system components are healthy.");
-            before.updated(now, Status::True, finding)
+            before.updated(now, ConditionStatus::True, finding)
         }
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn emergency_stop(seed: &ObjectMeta, old: &[Condition], now: Timestam
     let text = "Reconciliations of Shoots managed by this Seed cluster are currently disabled by annotation.";
     is_stopped(seed).then(|| {
         let before = condition::find_or_init(old, EMERGENCY_STOP, now);
-        before.updated(now, Status::True, Finding::new(EMERGENCY_STOP, text))
+        before.updated(now, ConditionStatus::True, Finding::new(EMERGENCY_STOP, text))
     })
 }
 
@@ -63,7 +63,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
-    fn managed(conditions: &[(&str, &str, &str)], observed: i64) -> Watched {
+    fn managed(conditions: &[(&str, &str, &str)], observed: i64) -> ManagedResourceHead {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(kind, status, reason)| json!({"type": kind, "status": status, "reason": reason, "message": "why"}))
@@ -102,8 +102,8 @@ mod tests {
         ];
         for (managed, expected) in table {
             let found = fault(&managed);
-            let is_passing = found.as_ref().is_some_and(Fault::is_passing);
-            let found = found.map(Fault::into_finding);
+            let is_passing = found.as_ref().is_some_and(ManagedResourceFault::is_passing);
+            let found = found.map(ManagedResourceFault::into_finding);
             assert_eq!(found.as_ref().map(|f| (f.reason.as_str(), is_passing)), expected, "{managed:?}");
         }
     }
@@ -121,20 +121,21 @@ mod tests {
 
     #[test]
     fn the_condition_waits_for_its_threshold() {
-        let patient = Patience { threshold: Some(Duration::from_secs(60)), ..Patience::default() };
+        let patient =
+            FailurePatience { threshold: Some(Duration::from_secs(60)), ..FailurePatience::default() };
         let sick = || Some(Finding::new("Reason", "why"));
         let well = components(&[], None, patient, NOW);
-        assert_eq!((well.status, well.reason.as_str()), (Status::True, "SystemComponentsRunning"));
+        assert_eq!((well.status, well.reason.as_str()), (ConditionStatus::True, "SystemComponentsRunning"));
         let at = |seconds| Timestamp::from_unix(NOW.unix() + seconds);
-        let impatient = components(std::slice::from_ref(&well), sick(), Patience::default(), at(1));
-        assert_eq!((impatient.status, impatient.reason.as_str()), (Status::False, "Reason"));
+        let impatient = components(std::slice::from_ref(&well), sick(), FailurePatience::default(), at(1));
+        assert_eq!((impatient.status, impatient.reason.as_str()), (ConditionStatus::False, "Reason"));
         let first = components(&[well], sick(), patient, at(1));
-        assert_eq!(first.status, Status::Progressing);
+        assert_eq!(first.status, ConditionStatus::Progressing);
         assert_eq!(
             components(std::slice::from_ref(&first), sick(), patient, at(61)).status,
-            Status::Progressing
+            ConditionStatus::Progressing
         );
-        assert_eq!(components(&[first], sick(), patient, at(62)).status, Status::False);
+        assert_eq!(components(&[first], sick(), patient, at(62)).status, ConditionStatus::False);
     }
 
     #[test]
@@ -144,7 +145,7 @@ mod tests {
             ..ObjectMeta::default()
         };
         let stop = emergency_stop(&seed("true"), &[], NOW).unwrap();
-        assert_eq!((stop.status, stop.reason.as_str()), (Status::True, EMERGENCY_STOP));
+        assert_eq!((stop.status, stop.reason.as_str()), (ConditionStatus::True, EMERGENCY_STOP));
         assert_eq!(emergency_stop(&seed("false"), &[stop], NOW), None);
         assert_eq!(emergency_stop(&ObjectMeta::default(), &[], NOW), None);
     }

@@ -11,7 +11,7 @@ mod pods;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::api::condition::{Finding, Patience};
+use crate::api::condition::{FailurePatience, Finding};
 use crate::api::gardener::{SEED, Seed};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
@@ -20,7 +20,7 @@ use crate::base::lock::IgnorePoison;
 use crate::config::care::SeedCare;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{self};
-use crate::resources::{Fault, Watched};
+use crate::resources::{ManagedResourceFault, ManagedResourceHead};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
@@ -58,8 +58,10 @@ fn wants_care(old: Option<&Seed>, new: &Seed) -> bool {
 /// Whether a ManagedResource of the seed has become healthy, or has another fault than before. A transient
 /// fault does not count, because it would flip the condition with every change of an extension. If it lasts,
 /// the next check sees it.
-fn has_news(old: Option<&Watched>, new: Option<&Watched>) -> bool {
-    let of = |managed: Option<&Watched>| managed.filter(|m| decide::concerns(m)).and_then(decide::fault);
+fn has_news(old: Option<&ManagedResourceHead>, new: Option<&ManagedResourceHead>) -> bool {
+    let of = |managed: Option<&ManagedResourceHead>| {
+        managed.filter(|m| decide::concerns(m)).and_then(decide::fault)
+    };
     let (before, after) = (of(old), of(new));
     before != after && !after.is_some_and(|fault| fault.is_passing())
 }
@@ -126,16 +128,16 @@ impl CareReconciler {
     fn fault(&self) -> Option<Finding> {
         let all = self.site.managed.store().all();
         let mut concerned = all.iter().filter(|(_, managed)| decide::concerns(managed));
-        concerned.find_map(|(_, managed)| decide::fault(managed)).map(Fault::into_finding)
+        concerned.find_map(|(_, managed)| decide::fault(managed)).map(ManagedResourceFault::into_finding)
     }
 
-    fn patience(&self, seed: &Seed) -> Patience {
+    fn patience(&self, seed: &Seed) -> FailurePatience {
         let operation = seed.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = operation.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
-        Patience {
+        FailurePatience {
             threshold: self.settings().thresholds.get(COMPONENTS_HEALTHY).copied(),
             succeeded_at,
-            ..Patience::default()
+            ..FailurePatience::default()
         }
     }
 
@@ -191,7 +193,7 @@ mod tests {
         }
     }
 
-    fn managed(namespace: &str, observed: i64, healthy: &str) -> Watched {
+    fn managed(namespace: &str, observed: i64, healthy: &str) -> ManagedResourceHead {
         let condition =
             |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": "m"});
         let conditions: Value = json!([

@@ -5,7 +5,9 @@ use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
-use crate::flow::{Failed, Flow, Held, Observer, Pacer, Progress, ProgressWriter, TaskError, Turn};
+use crate::flow::{
+    Failed, Flow, FlowObserver, FlowProgress, FlowTurn, LentValue, ProgressWriter, ReportPacer, TaskError,
+};
 use crate::kube;
 use crate::operation::{Operation, Work};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
@@ -20,7 +22,7 @@ pub(super) struct RunningShootFlow {
     pub(super) flow: Flow<Work>,
     pub(super) work: Work,
     pub(super) report: OperationReport,
-    pub(super) pacer: Pacer,
+    pub(super) pacer: ReportPacer,
     /// Tasks that have finished since the last report.
     pub(super) done: Vec<String>,
     /// The result, until it is written to the garden.
@@ -80,7 +82,7 @@ impl ShootReconciler {
         running: RunningShootFlow,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
-        let mut held = Held::new(|running| self.keep(key, running));
+        let mut held = LentValue::new(|running| self.keep(key, running));
         let running = held.lend(running);
         let (errors, at) = match &running.ended {
             Some(before) => before.clone(),
@@ -88,10 +90,10 @@ impl ShootReconciler {
                 let now = || cx.clock.mono();
                 let RunningShootFlow { flow, work, report, pacer, done, .. } = &mut *running;
                 let writer = ProgressWriter::new(&self.env.garden, SHOOT, key, pacer, &cx.clock);
-                let mut observer = FlowObserver { writer, report, done };
+                let mut observer = ShootFlowObserver { writer, report, done };
                 match flow.turn(work, &now, &mut observer) {
-                    Turn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
-                    Turn::Ended(errors) => (errors, cx.clock.now()),
+                    FlowTurn::Again(after) => return Ok(ReconcileOutcome::GoOn(after)),
+                    FlowTurn::Ended(errors) => (errors, cx.clock.now()),
                 }
             }
         };
@@ -143,14 +145,14 @@ impl ShootReconciler {
 }
 
 /// Writes the progress of a flow to the Shoot.
-struct FlowObserver<'a> {
+struct ShootFlowObserver<'a> {
     writer: ProgressWriter<'a>,
     report: &'a mut OperationReport,
     done: &'a mut Vec<String>,
 }
 
-impl Observer for FlowObserver<'_> {
-    fn progress(&mut self, progress: &Progress) {
+impl FlowObserver for ShootFlowObserver<'_> {
+    fn progress(&mut self, progress: &FlowProgress) {
         let mut report = None;
         let written = self.writer.write(progress, |now| {
             let (patch, told) = self.report.going_on(progress, self.done, now)?;

@@ -7,13 +7,13 @@ use serde_json::Value;
 use crate::api::gardener::{OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
 use crate::extension::problem;
-use crate::flow::{Failed, Pacer, TaskError};
+use crate::flow::{Failed, ReportPacer, TaskError};
 use crate::format::view;
 use crate::kube::Patch;
 use crate::operation::{self, Environment, Facts, Found, Operation, Work, cluster, inputs};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
-use crate::shoot::View;
+use crate::shoot::ShootView;
 
 use super::act::RunningShootFlow;
 use super::decide::FINALIZER;
@@ -82,7 +82,7 @@ impl ShootReconciler {
             flow: table.flow(&facts),
             work: Work::new(Arc::clone(&self.env), shoot, view, facts, inputs, cx.clock.clone()),
             report,
-            pacer: Pacer::new(
+            pacer: ReportPacer::new(
                 self.env.settings.controllers.shoot.progress_report_period.unwrap_or(PROGRESS_PERIOD),
             ),
             done: Vec::new(),
@@ -92,7 +92,7 @@ impl ShootReconciler {
     }
 
     /// What decides which tasks are needed.
-    fn facts(&self, operation: Operation, shoot: &Value, view: &View) -> Result<Facts, Failed> {
+    fn facts(&self, operation: Operation, shoot: &Value, view: &ShootView) -> Result<Facts, Failed> {
         let found = match operation.is_deletion() {
             true => Found::read(&self.env.seed, &view.technical_id)?,
             false => Found::default(),
@@ -139,7 +139,7 @@ pub(super) fn sync_only(env: &Environment, shoot: &Value, seed: &Value) -> Resul
 }
 
 /// The failure when no provider is known for the records of the owner's domain.
-fn incomplete(view: &View) -> Option<Failed> {
+fn incomplete(view: &ShootView) -> Option<Failed> {
     let domain = view.incomplete_domain()?;
     let text = format!(
         "spec.dns.domain of the Shoot is {domain}, which is below no default domain of the garden, and spec.dns.providers names \

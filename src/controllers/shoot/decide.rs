@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::condition::{self, Condition, Status, urgency};
+use crate::api::condition::{self, Condition, ConditionStatus, urgency};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, is_true, text};
 use crate::base::clock::Timestamp;
@@ -15,7 +15,7 @@ use crate::format::time::parse_rfc3339;
 use crate::format::view;
 use crate::operation::Operation;
 use crate::shoot::has_workers;
-use crate::shoot::window::Window;
+use crate::shoot::window::DailyWindow;
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
 pub(crate) const FINALIZER: &str = "gardener";
@@ -281,12 +281,12 @@ impl ShootDecisionInput<'_> {
             || self.shoot["spec"]["maintenance"]["confineSpecUpdateRollout"] == true
     }
 
-    fn window(&self) -> Window {
-        Window::of(self.shoot)
+    fn window(&self) -> DailyWindow {
+        DailyWindow::of(self.shoot)
     }
 
     /// Whether it was reconciled in this window.
-    fn is_done(&self, window: Window) -> bool {
+    fn is_done(&self, window: DailyWindow) -> bool {
         let last = text(&self.shoot["status"]["lastOperation"]["lastUpdateTime"]);
         parse_rfc3339(last).is_ok_and(|last| window.contains(last) && self.now.since(last) <= WINDOW_MAX)
     }
@@ -318,8 +318,9 @@ fn seed_problem(seed: &Value, agent: &Value) -> Option<String> {
     }
     let conditions: Vec<Condition> = view::look(&status["conditions"]).unwrap_or_default();
     let find = |kind: &str| condition::find(&conditions, kind);
-    let bad =
-        SEED_CONDITIONS.into_iter().filter(|kind| find(kind).is_none_or(|it| it.status != Status::True));
+    let bad = SEED_CONDITIONS
+        .into_iter()
+        .filter(|kind| find(kind).is_none_or(|it| it.status != ConditionStatus::True));
     let order = |kind: &str| urgency(kind, find(kind).map_or("Unknown", |it| it.status.as_str()));
     let worst = bad.min_by_key(|kind| order(kind))?;
     Some(match find(worst) {
@@ -788,7 +789,7 @@ mod tests {
                     assert_eq!(is_synced, after.is_none() && operation(&shoot).unbuilt().is_none());
                     // No two decisions about a confined Shoot within one window.
                     assert!(
-                        after.is_none_or(|after| Window::of(&shoot).contains(NOW.plus(after))),
+                        after.is_none_or(|after| DailyWindow::of(&shoot).contains(NOW.plus(after))),
                         "{shoot}"
                     );
                 }

@@ -7,7 +7,7 @@ use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::flow::{self, TaskError};
-use crate::kube::{self, Patch, Verdict};
+use crate::kube::{self, ErrorVerdict, Patch};
 use crate::operation::{Operation, cluster, requests};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::events::{self, InvolvedObject};
@@ -178,13 +178,13 @@ pub(super) fn is_no_answer(error: &secrets::Error) -> bool {
 
 /// Whether to report the same to the garden later.
 pub(super) fn is_away(error: &kube::Error) -> bool {
-    matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced)
+    matches!(error.verdict(), ErrorVerdict::Unreachable | ErrorVerdict::Throttled(_) | ErrorVerdict::Fenced)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::Failure as Answer;
+    use crate::kube::StatusFailure as Answer;
 
     #[test]
     fn an_answer_of_the_seed_is_final() {

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{Condition, Status};
+use crate::api::condition::{Condition, ConditionStatus};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::text;
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
-use crate::flow::{Progress, TaskError};
+use crate::flow::{FlowProgress, TaskError};
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::format::view;
 use crate::operation::Operation;
@@ -179,7 +179,7 @@ impl OperationReport {
     /// written. `done` are the finished tasks. An error of an earlier operation stays until its task is done.
     pub(crate) fn going_on(
         &self,
-        progress: &Progress,
+        progress: &FlowProgress,
         done: &[String],
         now: Timestamp,
     ) -> Option<(Value, ReportedProgress)> {
@@ -351,7 +351,7 @@ fn last_error(error: &TaskError, text: &str, now: Timestamp) -> Value {
 
 fn reset(conditions: &Value, kinds: &[&str], now: Timestamp) -> Vec<Condition> {
     let known: Vec<Condition> = view::look(conditions).unwrap_or_default();
-    let concerned = |c: &&Condition| kinds.contains(&c.kind.as_str()) && c.status != Status::False;
+    let concerned = |c: &&Condition| kinds.contains(&c.kind.as_str()) && c.status != ConditionStatus::False;
     known.iter().filter(concerned).map(|c| c.reset_to_progressing(now)).collect()
 }
 
@@ -381,8 +381,8 @@ mod tests {
         OperationReport::new(&shoot(status), operation, &start(&agent()))
     }
 
-    fn progress(percent: u32, description: &str) -> Progress {
-        Progress { percent, description: description.to_owned() }
+    fn progress(percent: u32, description: &str) -> FlowProgress {
+        FlowProgress { percent, description: description.to_owned() }
     }
 
     fn error(task: &str, text: &str, codes: &[&str]) -> TaskError {

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use crate::api::condition::{self, Condition, Status};
+use crate::api::condition::{self, Condition, ConditionStatus};
 use crate::api::gardener::{SHOOT, ShootHead};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::random;
 use crate::config::settings::ResourceManager;
-use crate::kube::{Patch, Verdict};
+use crate::kube::{ErrorVerdict, Patch};
 use crate::operation::components::component::Duty;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 
@@ -85,12 +85,13 @@ impl KnownShoot {
     /// Whether all conditions were `True`.
     pub(super) fn is_well(&self) -> bool {
         !self.conditions.is_empty()
-            && self.conditions.iter().all(|condition| condition.status == Status::True)
+            && self.conditions.iter().all(|condition| condition.status == ConditionStatus::True)
     }
 
     /// Whether the constraint about CAs exists.
     pub(super) fn has_expiring(&self) -> bool {
-        condition::status_of(&self.constraints, CONSTRAINTS[2]).is_some_and(|status| status != Status::True)
+        condition::status_of(&self.constraints, CONSTRAINTS[2])
+            .is_some_and(|status| status != ConditionStatus::True)
     }
 
     /// The conditions and constraints in the garden, as far as known.
@@ -277,7 +278,10 @@ impl CareReconciler {
                 Ok(())
             }
             Err(error) => match error.verdict() {
-                Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced | Verdict::NotFound => Ok(()),
+                ErrorVerdict::Unreachable
+                | ErrorVerdict::Throttled(_)
+                | ErrorVerdict::Fenced
+                | ErrorVerdict::NotFound => Ok(()),
                 _ => Err(error.into()),
             },
         }

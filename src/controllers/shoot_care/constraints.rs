@@ -1,6 +1,6 @@
 //! The constraints of a Shoot: what prevents its hibernation, maintenance and so on. Pure.
 
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
 
@@ -48,7 +48,7 @@ pub(super) struct ConstraintInput<'a> {
     pub(super) inside: Result<&'a ShootFindings, &'a str>,
 }
 
-type Said = (Status, Finding);
+type Said = (ConditionStatus, Finding);
 
 /// The constraints that must exist.
 pub(super) fn constraints(
@@ -63,7 +63,7 @@ pub(super) fn constraints(
         let next = before.updated(now, status, finding);
         // A hibernated Shoot has two more, as in upstream.
         let is_shown = REQUIRED.contains(&kind)
-            || next.status != Status::True
+            || next.status != ConditionStatus::True
             || (facts.is_asleep && [AUTHORITIES, DEFINITIONS].contains(&kind));
         is_shown.then(|| pardon(facts.status, &before, next, now))
     });
@@ -75,12 +75,13 @@ fn check(kind: &str, facts: &CheckInput<'_>, more: &ConstraintInput<'_>) -> Opti
     let not_checked = |status, text: &str| Some((status, Finding::new("ConstraintNotChecked", text)));
     let is_of_inside = [HIBERNATION, MAINTENANCE, DEFINITIONS].contains(&kind);
     if facts.is_asleep && (is_of_inside || kind == AUTHORITIES) {
-        return not_checked(Status::True, "Shoot cluster has been hibernated.");
+        return not_checked(ConditionStatus::True, "Shoot cluster has been hibernated.");
     }
     if is_of_inside && *facts.server == ServerHealth::Stopped {
         let is_required = REQUIRED.contains(&kind);
-        return is_required
-            .then(|| not_checked(Status::False, "Shoot control plane is not running at the moment."))?;
+        return is_required.then(|| {
+            not_checked(ConditionStatus::False, "Shoot control plane is not running at the moment.")
+        })?;
     }
     match kind {
         HIBERNATION | MAINTENANCE => Some(webhooks(facts, more)),
@@ -93,7 +94,7 @@ fn check(kind: &str, facts: &CheckInput<'_>, more: &ConstraintInput<'_>) -> Opti
 }
 
 fn unknown(why: &str) -> Said {
-    (Status::Unknown, Finding::new(condition::CHECK_ERROR, why))
+    (ConditionStatus::Unknown, Finding::new(condition::CHECK_ERROR, why))
 }
 
 fn webhooks(facts: &CheckInput<'_>, more: &ConstraintInput<'_>) -> Said {
@@ -102,13 +103,14 @@ fn webhooks(facts: &CheckInput<'_>, more: &ConstraintInput<'_>) -> Said {
     }
     let with_code = |reason: &str, message: &String| {
         let finding = Finding::new(reason, message.clone());
-        (Status::False, Finding { codes: vec![WEBHOOK_CODE.to_owned()], ..finding })
+        (ConditionStatus::False, Finding { codes: vec![WEBHOOK_CODE.to_owned()], ..finding })
     };
     match more.inside.and_then(|inside| inside.webhooks.as_ref().map_err(String::as_str)) {
         Err(why) => unknown(why),
-        Ok(None) => {
-            (Status::True, Finding::new("NoProblematicWebhooks", "All webhooks are properly configured."))
-        }
+        Ok(None) => (
+            ConditionStatus::True,
+            Finding::new("NoProblematicWebhooks", "All webhooks are properly configured."),
+        ),
         Ok(Some(WebhookProblem::Problematic(what))) => with_code("ProblematicWebhooks", what),
         Ok(Some(WebhookProblem::Remediated(what))) => with_code("RemediatedWebhooks", what),
     }
@@ -122,14 +124,14 @@ fn definitions(more: &ConstraintInput<'_>) -> Option<Said> {
     };
     if names.is_empty() {
         let text = "No CRDs have multiple stored versions present and a conversion webhook configured";
-        return Some((Status::True, Finding::new("NoCRDsWithProblematicConversionWebhooks", text)));
+        return Some((ConditionStatus::True, Finding::new("NoCRDsWithProblematicConversionWebhooks", text)));
     }
     let text = format!(
         "Some CRDs have several stored versions and a conversion webhook, so that their objects cannot be read while that does \
          not answer: {}. Store all objects in one version, and remove the others from status.storedVersions.",
         names.join(", ")
     );
-    Some((Status::False, Finding::new(DEFINITIONS, text)))
+    Some((ConditionStatus::False, Finding::new(DEFINITIONS, text)))
 }
 
 fn authorities(more: &ConstraintInput<'_>, now: Timestamp) -> Said {
@@ -143,17 +145,17 @@ fn authorities(more: &ConstraintInput<'_>, now: Timestamp) -> Said {
         expiring.map(|(name, until)| format!("\"{name}\" (expiring at {})", rfc3339(*until))).collect();
     if expiring.is_empty() {
         let text = format!("All CA certificates are still valid for at least {VALID_DAYS} days.");
-        return (Status::True, Finding::new("NoExpiringCACertificates", text));
+        return (ConditionStatus::True, Finding::new("NoExpiringCACertificates", text));
     }
     let text = format!(
         "Some CA certificates expire in less than {VALID_DAYS} days, rotate them: {}",
         expiring.join(", ")
     );
-    (Status::False, Finding::new("ExpiringCACertificates", text))
+    (ConditionStatus::False, Finding::new("ExpiringCACertificates", text))
 }
 
 fn rotation(basis: &Basis, facts: &CheckInput<'_>) -> Said {
-    let well = |reason: &str, text: &str| (Status::True, Finding::new(reason, text));
+    let well = |reason: &str, text: &str| (ConditionStatus::True, Finding::new(reason, text));
     let not_required = |text| well("AutomaticCredentialsRotationNotRequired", text);
     let Some(due) = basis.key_is_due else {
         return not_required("The ETCD encryption key is not rotated automatically.");
@@ -168,7 +170,7 @@ fn rotation(basis: &Basis, facts: &CheckInput<'_>) -> Said {
     if sleeps {
         let text = "The ETCD encryption key has to be rotated, and the Shoot is asleep in its next maintenance window. Adjust its \
             window or its hibernation schedule so that it is awake then, or rotate the key by hand.";
-        return (Status::False, Finding::new("MaintenanceWindowDuringHibernation", text));
+        return (ConditionStatus::False, Finding::new("MaintenanceWindowDuringHibernation", text));
     }
     well(
         "AutomaticCredentialsRotationPossible",
@@ -181,7 +183,7 @@ fn ignored(facts: &CheckInput<'_>) -> Said {
         facts.managed.iter().filter(|m| m.is_ignored()).map(|m| m.metadata.name.as_str()).collect();
     if names.is_empty() {
         return (
-            Status::True,
+            ConditionStatus::True,
             Finding::new("NoIgnoredManagedResources", "No ManagedResource of the Shoot is ignored."),
         );
     }
@@ -190,5 +192,5 @@ fn ignored(facts: &CheckInput<'_>) -> Said {
          them: {}",
         names.join(", ")
     );
-    (Status::False, Finding::new("ManagedResourcesIgnored", text))
+    (ConditionStatus::False, Finding::new("ManagedResourcesIgnored", text))
 }

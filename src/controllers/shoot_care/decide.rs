@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::condition::{self, Condition, Finding, Patience, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, FailurePatience, Finding};
 use crate::api::gardener::ShootStatus;
 use crate::api::resources::CARE_LABEL;
 use crate::base::clock::Timestamp;
@@ -15,7 +15,7 @@ use crate::format::time::parse_rfc3339;
 use crate::operation::components::component::Duty;
 use crate::operation::components::workload::Workload;
 use crate::operation::components::{COMPONENTS, kube_apiserver};
-use crate::resources::{Fault, Watched};
+use crate::resources::{ManagedResourceFault, ManagedResourceHead};
 
 use super::reports::{self, ExtensionReport};
 
@@ -95,7 +95,7 @@ pub(super) struct CheckInput<'a> {
     /// Its namespace in the seed, or why it cannot be read.
     pub(super) plane: Result<&'a Plane, &'a str>,
     /// The ManagedResources in it.
-    pub(super) managed: &'a [Arc<Watched>],
+    pub(super) managed: &'a [Arc<ManagedResourceHead>],
     /// What decides which workloads the namespace must have.
     pub(super) duty: Duty,
     /// Why the embedded applier does not do that program's work although it should.
@@ -108,7 +108,7 @@ pub(super) enum CheckResult {
     Well(Finding),
     Failed(Finding),
     /// The report of an extension, unchanged.
-    Told(Status, Finding),
+    Told(ConditionStatus, Finding),
     Unknown(String),
 }
 
@@ -136,19 +136,19 @@ impl CheckInput<'_> {
 
     fn apply(&self, old: &Condition, verdict: CheckResult) -> Condition {
         match verdict {
-            CheckResult::Well(finding) => old.updated(self.now, Status::True, finding),
+            CheckResult::Well(finding) => old.updated(self.now, ConditionStatus::True, finding),
             CheckResult::Failed(finding) => old.failed(self.now, self.patience(&old.kind), finding),
             CheckResult::Told(status, finding) => old.updated(self.now, status, finding),
             CheckResult::Unknown(why) => old.unknown(self.now, why),
         }
     }
 
-    fn patience(&self, kind: &str) -> Patience {
+    fn patience(&self, kind: &str) -> FailurePatience {
         let last = self.status.last_operation.as_ref().filter(|last| last.state == "Succeeded");
         let succeeded_at = last.and_then(|last| parse_rfc3339(&last.last_update_time).ok());
         // The flow waits for the etcds and the API server, but not for its clients. Upstream's takes longer after that.
         let settles = if kind == CONTROL_PLANE { SETTLES } else { Duration::ZERO };
-        Patience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
+        FailurePatience { threshold: self.care.thresholds.get(kind).copied(), succeeded_at, settles }
     }
 
     fn api_server(&self) -> CheckResult {
@@ -253,15 +253,15 @@ impl CheckInput<'_> {
     }
 
     /// The first fault of the ManagedResources that count, ordered by name.
-    fn managed(&self, counts: impl Fn(&Watched) -> bool) -> Option<CheckResult> {
+    fn managed(&self, counts: impl Fn(&ManagedResourceHead) -> bool) -> Option<CheckResult> {
         let patience = self.care.progressing_threshold.map(|threshold| (threshold, self.now));
         let mut faults = self.managed.iter().filter(|m| counts(m)).filter_map(|m| m.fault(patience));
-        faults.next().map(Fault::into_finding).map(CheckResult::Failed)
+        faults.next().map(ManagedResourceFault::into_finding).map(CheckResult::Failed)
     }
 }
 
 /// Whether the label of a ManagedResource assigns it to this condition. With `or_none`, a missing label counts too.
-fn feeds(managed: &Watched, kind: &str, or_none: bool) -> bool {
+fn feeds(managed: &ManagedResourceHead, kind: &str, or_none: bool) -> bool {
     let said = managed.metadata.labels.get(CARE_LABEL).map_or("", String::as_str);
     said == kind || (or_none && said.is_empty())
 }
@@ -296,12 +296,12 @@ pub(super) fn not_running(status: &ShootStatus) -> &'static str {
 /// While an operation runs on the Shoot, nobody needs to be alarmed: `False` becomes `Progressing`. Unlike in upstream,
 /// the last transition time stays if the condition was `Progressing` before.
 pub(super) fn pardon(status: &ShootStatus, old: &Condition, next: Condition, now: Timestamp) -> Condition {
-    if next.status != Status::False || !is_pardoned(status) {
+    if next.status != ConditionStatus::False || !is_pardoned(status) {
         return next;
     }
     old.updated(
         now,
-        Status::Progressing,
+        ConditionStatus::Progressing,
         Finding { reason: next.reason, message: next.message, codes: next.codes },
     )
 }

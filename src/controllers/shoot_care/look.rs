@@ -10,7 +10,7 @@ use crate::kube::{Client, Error, ListParams};
 use crate::operation::components::etcd::Role;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 use crate::secrets::labels;
-use crate::shoot::Standing;
+use crate::shoot::ServingState;
 
 use super::act::KnownShoot;
 use super::basis::Basis;
@@ -191,7 +191,7 @@ impl CareReconciler {
         let state = self.site.served.state(namespace).map(|state| state.standing);
         let is_here = self.site.settings.edge.resource_manager.is_here();
         if !is_here
-            || matches!(state, Some(Standing::Served | Standing::LeftToOther))
+            || matches!(state, Some(ServingState::Served | ServingState::LeftToOther))
             || *server != ServerHealth::Well
         {
             known.rarely.unserved = None;

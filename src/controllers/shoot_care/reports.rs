@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::condition::{Condition, Finding, Status};
+use crate::api::condition::{Condition, ConditionStatus, Finding};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::time::rfc3339;
@@ -62,21 +62,21 @@ impl ExtensionReport {
                 "{kind} \"{name}\" reports an outdated health status: its extension last renewed its Lease: {beat}"
             );
             return Some(CheckResult::Told(
-                Status::Unknown,
+                ConditionStatus::Unknown,
                 Finding::new(format!("{kind}OutdatedHealthCheckReport"), text),
             ));
         }
         match says.status {
-            Status::True => None,
-            Status::Progressing => Some(CheckResult::Told(
-                Status::Progressing,
+            ConditionStatus::True => None,
+            ConditionStatus::Progressing => Some(CheckResult::Told(
+                ConditionStatus::Progressing,
                 Finding {
                     reason: format!("{kind}{}", says.reason),
                     message: says.message.clone(),
                     codes: says.codes.clone(),
                 },
             )),
-            Status::False | Status::Unknown => Some(CheckResult::Failed(Finding {
+            ConditionStatus::False | ConditionStatus::Unknown => Some(CheckResult::Failed(Finding {
                 reason: format!("{kind}UnhealthyReport"),
                 message: format!("{kind} \"{name}\" reports failing health check: {}", says.message),
                 codes: says.codes.clone(),

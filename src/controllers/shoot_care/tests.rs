@@ -13,12 +13,12 @@ use super::decide::{CONDITIONS, CheckInput, Plane, SeenWorkload, ServerHealth, n
 use super::reports::{self, ExtensionReport};
 use super::webhooks::WebhookProblem;
 use super::{Reason, planes, reason};
-use crate::api::condition::{self, Condition, Finding, Status};
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::config::care::ShootCare;
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::store::Change;
 
 const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
@@ -45,7 +45,7 @@ struct Scene {
     is_asleep: bool,
     server: ServerHealth,
     plane: Result<Plane, String>,
-    managed: Vec<Arc<Watched>>,
+    managed: Vec<Arc<ManagedResourceHead>>,
     duty: Duty,
     applier: Option<String>,
 }
@@ -87,7 +87,7 @@ impl Scene {
     }
 
     /// Status and reason of each condition, in the order of `CONDITIONS`.
-    fn says(&self) -> [(Status, String); 4] {
+    fn says(&self) -> [(ConditionStatus, String); 4] {
         let all = self.facts().conditions();
         CONDITIONS.map(|kind| {
             let condition = condition::find(&all, kind).unwrap();
@@ -100,7 +100,7 @@ impl Scene {
     }
 }
 
-fn managed(name: &str, class: &str, label: &str, healthy: &str) -> Arc<Watched> {
+fn managed(name: &str, class: &str, label: &str, healthy: &str) -> Arc<ManagedResourceHead> {
     let condition = |kind: &str, status: &str| {
         json!({"type": kind, "status": status, "reason": format!("{name}Reason"), "message": "why",
             "lastTransitionTime": "2025-12-31T23:00:00Z"})
@@ -130,8 +130,8 @@ fn report(says: &str, status: &str, beat: Option<Timestamp>) -> ExtensionReport 
 #[test]
 fn each_check_has_its_reason() {
     type Change = fn(&mut Scene);
-    use Status::{False, Progressing, True, Unknown};
-    let table: &[(&str, Change, usize, Status, &str)] = &[
+    use ConditionStatus::{False, Progressing, True, Unknown};
+    let table: &[(&str, Change, usize, ConditionStatus, &str)] = &[
         ("well 0", |_| {}, 0, True, "HealthzRequestSucceeded"),
         ("well 1", |_| {}, 1, True, "ControlPlaneRunning"),
         ("well 2", |_| {}, 2, True, "ObservabilityComponentsRunning"),
@@ -272,7 +272,7 @@ fn each_check_has_its_reason() {
 fn a_report_counts_while_its_extension_lives() {
     let stale = Some(Duration::from_secs(300));
     let kind = "ControlPlaneHealthy";
-    use Status::{False, Progressing, Unknown};
+    use ConditionStatus::{False, Progressing, Unknown};
     let (outdated, unhealthy) = ("ExtensionOutdatedHealthCheckReport", "ExtensionUnhealthyReport");
     let table = [
         ("True", Some(at(-10)), stale, None),
@@ -291,7 +291,7 @@ fn a_report_counts_while_its_extension_lives() {
         scene.plane().reports = vec![report(kind, status, beat)];
         let all = scene.facts().conditions();
         let condition = condition::find(&all, kind).unwrap();
-        let (status_now, reason) = expected.unwrap_or((Status::True, "ControlPlaneRunning"));
+        let (status_now, reason) = expected.unwrap_or((ConditionStatus::True, "ControlPlaneRunning"));
         assert_eq!((condition.status, condition.reason.as_str()), (status_now, reason), "{status} {beat:?}");
         let codes: &[&str] = match expected {
             Some((False | Progressing, _)) => &["ERR_X"],
@@ -299,14 +299,14 @@ fn a_report_counts_while_its_extension_lives() {
         };
         assert_eq!(condition.codes, codes, "{status} {beat:?}");
         // Other conditions do not show it.
-        assert_eq!(scene.says()[3].0, Status::True);
+        assert_eq!(scene.says()[3].0, ConditionStatus::True);
     }
 }
 
 /// The table of upstream's thresholds, through the whole decision.
 #[test]
 fn a_threshold_counts_from_the_last_transition() {
-    use Status::{False, Progressing, True, Unknown};
+    use ConditionStatus::{False, Progressing, True, Unknown};
     let minute = Some(Duration::from_secs(60));
     // The previous status, its duration, its reason, the time since the last operation succeeded, and the result.
     let table = [
@@ -359,12 +359,15 @@ fn who_is_pardoned() {
     ];
     for (last, errors, is_pardoned) in table {
         let status = status(last.clone(), errors);
-        let old =
-            Condition::initial("X", at(-50)).updated(at(-50), Status::Progressing, Finding::new("R", "m"));
+        let old = Condition::initial("X", at(-50)).updated(
+            at(-50),
+            ConditionStatus::Progressing,
+            Finding::new("R", "m"),
+        );
         let old = Condition { last_transition_time: at(-50), ..old };
         let finding = Finding { codes: vec!["ERR_X".to_owned()], ..Finding::new("R", "m") };
-        let next = pardon(&status, &old, old.updated(NOW, Status::False, finding), NOW);
-        let expected = if is_pardoned { Status::Progressing } else { Status::False };
+        let next = pardon(&status, &old, old.updated(NOW, ConditionStatus::False, finding), NOW);
+        let expected = if is_pardoned { ConditionStatus::Progressing } else { ConditionStatus::False };
         assert_eq!((next.status, next.codes.len()), (expected, 1), "{last} {errors}");
         let since = if is_pardoned { at(-50) } else { NOW };
         assert_eq!(next.last_transition_time, since, "{last}: a pardon does not restart");

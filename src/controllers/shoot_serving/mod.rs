@@ -1,7 +1,7 @@
 //! Serves the clusters of Shoots, as the gardener-resource-manager of each would: a Shoot's namespace in the seed
 //! becomes a target of the applier as soon as its API server answers. It needs no garden.
 //!
-//! Woken by namespaces, and by writers of a control plane ([`Served::wake`]). Each check reads only cheap facts: the
+//! Woken by namespaces, and by writers of a control plane ([`ServedShoots::wake`]). Each check reads only cheap facts: the
 //! replicas of the API server, whether another program does the work, and whether the server answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -20,13 +20,13 @@ use crate::base::random;
 use crate::base::sorted::SortedMap;
 use crate::components::cluster_identity;
 use crate::kube::{self, Seed};
-use crate::resources::{Resources, Target, Watched};
+use crate::resources::{ManagedResourceApplier, ManagedResourceHead, TargetCluster};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::source::WatchSource;
-use crate::shoot::client::{Connector, Error, Opened};
-use crate::shoot::{Served, Standing};
+use crate::shoot::client::{Error, OpenedClient, ShootConnector};
+use crate::shoot::{ServedShoots, ServingState};
 
 use super::Namespace;
 
@@ -63,10 +63,10 @@ pub(crate) fn add(serving: ShootServing, group: &mut ControllerGroup) {
 #[derive(Debug)]
 pub(crate) struct ShootServing {
     seed: Seed,
-    connector: Connector,
-    served: Served,
-    resources: Resources,
-    managed: WatchSource<Watched>,
+    connector: ShootConnector,
+    served: ServedShoots,
+    resources: ManagedResourceApplier,
+    managed: WatchSource<ManagedResourceHead>,
     spaces: WatchSource<Namespace>,
     identity: OnceLock<String>,
     known: Mutex<SortedMap<String, KnownNamespace>>,
@@ -77,7 +77,7 @@ pub(crate) struct ShootServing {
 struct KnownNamespace {
     /// The uid of the namespace.
     uid: String,
-    opened: Option<Opened>,
+    opened: Option<OpenedClient>,
     is_target: bool,
     failures: u32,
 }
@@ -99,16 +99,18 @@ struct Scale {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ServingPlan {
     Serve,
-    Leave(Standing),
+    Leave(ServingState),
 }
 
 /// Decides from the replicas of both Deployments; `None` if one does not exist.
 fn plan(server: Option<i64>, other: Option<i64>) -> ServingPlan {
     match (server, other) {
-        (_, Some(1..)) => ServingPlan::Leave(Standing::LeftToOther),
+        (_, Some(1..)) => ServingPlan::Leave(ServingState::LeftToOther),
         (Some(1..), _) => ServingPlan::Serve,
-        (Some(_), _) => ServingPlan::Leave(Standing::Asleep),
-        (None, _) => ServingPlan::Leave(Standing::Waiting(format!("there is no deployment {SERVER} yet"))),
+        (Some(_), _) => ServingPlan::Leave(ServingState::Asleep),
+        (None, _) => {
+            ServingPlan::Leave(ServingState::Waiting(format!("there is no deployment {SERVER} yet")))
+        }
     }
 }
 
@@ -116,10 +118,10 @@ impl ShootServing {
     /// `connector` creates clients that check the applier's lease.
     pub(crate) fn new(
         seed: Seed,
-        connector: Connector,
-        served: Served,
-        resources: Resources,
-        managed: WatchSource<Watched>,
+        connector: ShootConnector,
+        served: ServedShoots,
+        resources: ManagedResourceApplier,
+        managed: WatchSource<ManagedResourceHead>,
         spaces: WatchSource<Namespace>,
     ) -> Self {
         Self {
@@ -170,8 +172,13 @@ impl ShootServing {
     }
 
     /// A client to which the server has answered just now, or to the care controller a moment ago.
-    fn contact(&self, namespace: &str, known: &mut KnownNamespace, now: Timestamp) -> Result<Opened, Error> {
-        let due = |opened: &&Opened| now < opened.renew_at && known.failures == 0;
+    fn contact(
+        &self,
+        namespace: &str,
+        known: &mut KnownNamespace,
+        now: Timestamp,
+    ) -> Result<OpenedClient, Error> {
+        let due = |opened: &&OpenedClient| now < opened.renew_at && known.failures == 0;
         if let Some(opened) = known.opened.as_ref().filter(due)
             && (self.served.has_heard(namespace, now) || opened.client.ungated().version().is_ok())
         {
@@ -183,10 +190,15 @@ impl ShootServing {
         Ok(opened)
     }
 
-    fn serve(&self, namespace: &str, known: &mut KnownNamespace, now: Timestamp) -> Result<Opened, Error> {
+    fn serve(
+        &self,
+        namespace: &str,
+        known: &mut KnownNamespace,
+        now: Timestamp,
+    ) -> Result<OpenedClient, Error> {
         let opened = self.contact(namespace, known, now)?;
         if !known.is_target {
-            let target = Target::shoot(opened.client.0.clone(), self.identity()?);
+            let target = TargetCluster::shoot(opened.client.0.clone(), self.identity()?);
             self.resources.set_target(namespace, Some(target), &self.managed);
             known.is_target = true;
         }
@@ -194,9 +206,9 @@ impl ShootServing {
         Ok(opened)
     }
 
-    fn tell(&self, namespace: &str, standing: Standing, client: Option<&Opened>, now: Timestamp) {
+    fn tell(&self, namespace: &str, standing: ServingState, client: Option<&OpenedClient>, now: Timestamp) {
         let words = standing.to_string();
-        let is_served = standing == Standing::Served;
+        let is_served = standing == ServingState::Served;
         if !self.served.tell(namespace, standing, client, now) {
             return;
         }
@@ -215,13 +227,13 @@ impl ShootServing {
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
         let now = cx.clock.now();
         let plan = if self.served.is_let_go(namespace, now) {
-            ServingPlan::Leave(Standing::Asleep)
+            ServingPlan::Leave(ServingState::Asleep)
         } else {
             plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?)
         };
         if let ServingPlan::Leave(standing) = plan {
             self.leave(namespace, known);
-            let is_new = matches!(standing, Standing::Waiting(_));
+            let is_new = matches!(standing, ServingState::Waiting(_));
             self.tell(namespace, standing, None, now);
             return Ok(ReconcileOutcome::After(jittered(if is_new {
                 PERIOD_ASLEEP / 6
@@ -231,7 +243,7 @@ impl ShootServing {
         }
         match self.serve(namespace, known, now) {
             Ok(client) => {
-                self.tell(namespace, Standing::Served, Some(&client), now);
+                self.tell(namespace, ServingState::Served, Some(&client), now);
                 Ok(ReconcileOutcome::After(next_look(jittered(PERIOD), client.renew_at, now)))
             }
             Err(error) => match error.postponed() {
@@ -241,7 +253,7 @@ impl ShootServing {
                     known.failures = known.failures.saturating_add(1);
                     // Its tokens may be requested when it is reachable again, before the next check.
                     let client = known.opened.as_ref().filter(|_| known.is_target);
-                    self.tell(namespace, Standing::Waiting(chain(&error)), client, now);
+                    self.tell(namespace, ServingState::Waiting(chain(&error)), client, now);
                     Ok(ReconcileOutcome::After(jittered(delay)))
                 }
             },
@@ -299,17 +311,18 @@ mod tests {
 
     #[test]
     fn which_program_serves_a_cluster() {
-        let waiting =
-            || ServingPlan::Leave(Standing::Waiting("there is no deployment kube-apiserver yet".to_owned()));
+        let waiting = || {
+            ServingPlan::Leave(ServingState::Waiting("there is no deployment kube-apiserver yet".to_owned()))
+        };
         let table = [
             (None, None, waiting()),
             (None, Some(0), waiting()),
-            (Some(0), None, ServingPlan::Leave(Standing::Asleep)),
-            (Some(0), Some(0), ServingPlan::Leave(Standing::Asleep)),
+            (Some(0), None, ServingPlan::Leave(ServingState::Asleep)),
+            (Some(0), Some(0), ServingPlan::Leave(ServingState::Asleep)),
             (Some(1), None, ServingPlan::Serve),
             (Some(3), Some(0), ServingPlan::Serve),
-            (Some(1), Some(2), ServingPlan::Leave(Standing::LeftToOther)),
-            (Some(0), Some(1), ServingPlan::Leave(Standing::LeftToOther)),
+            (Some(1), Some(2), ServingPlan::Leave(ServingState::LeftToOther)),
+            (Some(0), Some(1), ServingPlan::Leave(ServingState::LeftToOther)),
         ];
         for (server, other, expected) in table {
             assert_eq!(plan(server, other), expected, "{server:?} {other:?}");

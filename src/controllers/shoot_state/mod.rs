@@ -24,7 +24,7 @@ use crate::base::sorted::SortedMap;
 use crate::extension::TIMESTAMP;
 use crate::extension::changed::has_ended;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Error, ListItem, ListParams, Patch, Verdict};
+use crate::kube::{Error, ErrorVerdict, ListItem, ListParams, Patch};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::events::{Event, InvolvedObject};
 use crate::runtime::group::ControllerGroup;
@@ -215,7 +215,7 @@ impl ShootStateReconciler {
             // A garden without ManagedSeeds.
             Err(e) if e.is_not_found() => Ok(*self.is_managed.get_or_init(|| false)),
             // The permission may be granted later.
-            Err(e) if matches!(e.verdict(), Verdict::Denied) => Ok(false),
+            Err(e) if matches!(e.verdict(), ErrorVerdict::Denied) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }

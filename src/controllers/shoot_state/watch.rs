@@ -10,8 +10,8 @@ use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
-use crate::kube::Undecodable;
-use crate::kube::value::Streamed;
+use crate::kube::UndecodableObject;
+use crate::kube::value::StreamedObject;
 use crate::runtime::informer::InformerCache;
 use crate::runtime::marks::{ListedMarks, Mark};
 use crate::runtime::source::{Listeners, Listening};
@@ -85,7 +85,7 @@ impl InformerCache for States {
         self.lock().known.get(key).is_some_and(|known| known.version == version)
     }
 
-    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+    fn put(&self, key: Key, object: StreamedObject) -> Result<(), UndecodableObject> {
         let version = object.version().to_owned();
         // ShootStates omit an object with too many values. Treat each version of it as a change, because it may be
         // smaller.

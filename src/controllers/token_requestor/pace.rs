@@ -13,7 +13,7 @@ use crate::base::backoff::delay_after;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::kube::{Error, Verdict};
+use crate::kube::{Error, ErrorVerdict};
 
 /// The number of Secrets per second.
 const RATE: usize = 5;
@@ -197,7 +197,10 @@ impl TokenRateLimit {
 /// Whether requests for other Secrets would fail too. An internal server error may concern only one Secret: a garden
 /// returns it when the token's object has another uid.
 fn is_away(error: &Error) -> bool {
-    let is_unwell = matches!(error.verdict(), Verdict::Unreachable | Verdict::Throttled(_) | Verdict::Fenced);
+    let is_unwell = matches!(
+        error.verdict(),
+        ErrorVerdict::Unreachable | ErrorVerdict::Throttled(_) | ErrorVerdict::Fenced
+    );
     is_unwell && error.status_code() != Some(500)
 }
 
@@ -264,7 +267,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kube::Failure;
+    use crate::kube::StatusFailure;
 
     fn asker(n: usize) -> TokenSecret {
         TokenSecret { class: "garden", key: Key::new("ns", format!("s{n:04}")) }
@@ -345,7 +348,7 @@ mod tests {
     }
 
     fn unreachable() -> Result<(), Error> {
-        Err(Error::Api(Box::new(Failure { code: 503, ..Failure::default() })))
+        Err(Error::Api(Box::new(StatusFailure { code: 503, ..StatusFailure::default() })))
     }
 
     #[test]
@@ -373,7 +376,7 @@ mod tests {
         assert_eq!(ask(1, now), None, "it is back");
         // Any answer means that the server is available.
         for (n, code) in [404, 422, 500].into_iter().enumerate() {
-            let refusal = Error::Api(Box::new(Failure { code, ..Failure::default() }));
+            let refusal = Error::Api(Box::new(StatusFailure { code, ..StatusFailure::default() }));
             assert!(pace.hear("a", s(now), Err::<(), _>(refusal)).is_err());
             assert_eq!(ask(2 + n, now), None);
         }

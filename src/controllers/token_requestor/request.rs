@@ -12,7 +12,7 @@ use crate::api::meta::{
 use crate::base::random;
 use crate::base::sorted::SortedSet;
 use crate::format::{duration, time};
-use crate::kube::{Client, Error, ListItem, ListParams, Patch, Seed, Trust};
+use crate::kube::{Client, Error, ListItem, ListParams, Patch, Seed, ServerTrust};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
 
@@ -103,7 +103,7 @@ impl Requests<'_> {
     fn bundle(&self, secret: &Value) -> Result<Option<Vec<u8>>, ReconcileFailure> {
         let wanted = annotation(secret, "serviceaccount.resources.gardener.cloud/inject-ca-bundle");
         match &self.target.connection().trust {
-            Trust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
+            ServerTrust::Bundle(bundle) if is_true(wanted) => Ok(Some(bundle.load()?.to_vec())),
             _ => Ok(None),
         }
     }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use crate::api::core::SECRET;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata};
 use crate::base::clock::Mono;
-use crate::kube::value::Streamed;
-use crate::kube::{Client, ListParams, Undecodable};
+use crate::kube::value::StreamedObject;
+use crate::kube::{Client, ListParams, UndecodableObject};
 use crate::runtime::controller::{ReconcileFailure, ReconcileOutcome};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::{InformerCache, Options};
@@ -93,7 +93,7 @@ impl InformerCache for TokenSecrets {
         self.both().iter().any(|marks| marks.has_version(key, version))
     }
 
-    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable> {
+    fn put(&self, key: Key, object: StreamedObject) -> Result<(), UndecodableObject> {
         let is_shoots = object.label(CLASS) == "shoot";
         let (marks, other) =
             if is_shoots { (&self.shoot, &self.garden) } else { (&self.garden, &self.shoot) };

@@ -10,7 +10,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::RETRY_DEFAULT;
-use crate::shoot::Served;
+use crate::shoot::ServedShoots;
 
 const CLASS: &str = "shoot";
 /// As in upstream.
@@ -18,7 +18,7 @@ const WORKERS: u32 = 5;
 
 pub(crate) fn add(
     seed: &Seed,
-    served: &Served,
+    served: &ServedShoots,
     secrets: &TokenSecrets,
     pace: &TokenRateLimit,
     group: &mut ControllerGroup,
@@ -32,7 +32,7 @@ pub(crate) fn add(
 
 struct ShootTokens {
     seed: Seed,
-    served: Served,
+    served: ServedShoots,
     pace: TokenRateLimit,
     lane: Lane,
 }

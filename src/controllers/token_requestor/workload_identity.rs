@@ -16,7 +16,7 @@ use crate::base::error::chain;
 use crate::base::random;
 use crate::extension::credentials::IDENTITY;
 use crate::format::{base64, time};
-use crate::kube::{Error, Garden, Verdict};
+use crate::kube::{Error, ErrorVerdict, Garden};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::events::{Event, InvolvedObject};
 use crate::runtime::group::ControllerGroup;
@@ -161,14 +161,14 @@ impl<'a> IdentityTokenRequest<'a> {
     fn explain(&self, error: &Error) -> Option<String> {
         let Self { secret, identity, .. } = self;
         let remedy = match (error.status_code()?, error.verdict()) {
-            (_, Verdict::NotFound) => {
+            (_, ErrorVerdict::NotFound) => {
                 "create it, or change the reference to it in the object that uses the token".to_owned()
             }
             (500, _) => format!(
                 "check that the object in annotation {IDENTITY}context-object exists and has that uid; the log of \
                  gardener-apiserver may say more"
             ),
-            (_, Verdict::Denied | Verdict::Invalid) => format!(
+            (_, ErrorVerdict::Denied | ErrorVerdict::Invalid) => format!(
                 "check spec.audiences and spec.targetSystem of the WorkloadIdentity, that the object in annotation \
                  {IDENTITY}context-object refers to it, and controllers.tokenRequestorWorkloadIdentity.tokenExpirationDuration"
             ),
@@ -254,7 +254,8 @@ mod tests {
             (409, None),
         ];
         for (code, expected) in table {
-            let failure = kube::Failure { code, message: "words".to_owned(), ..kube::Failure::default() };
+            let failure =
+                kube::StatusFailure { code, message: "words".to_owned(), ..kube::StatusFailure::default() };
             let found = wish.explain(&Error::Api(Box::new(failure)));
             assert_eq!(found.is_some(), expected.is_some(), "{code}");
             if let (Some(found), Some(expected)) = (found, expected) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::meta::annotation;
 use crate::base::clock::Timestamp;
-use crate::shoot::window::Window;
+use crate::shoot::window::DailyWindow;
 
 /// The label of managed autoscalers.
 pub(super) const SELECTOR: &str = "autoscaling.gardener.cloud/eviction-requirements=managed-by-controller";
@@ -33,7 +33,7 @@ pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<EvictionPlan, String> 
         "never" => Ok(EvictionPlan { grows_only: true, until: None }),
         "in-maintenance-window-only" => {
             let text = annotation(vpa, WINDOW);
-            let window = text.split_once(',').and_then(|(begin, end)| Window::parse(begin, end));
+            let window = text.split_once(',').and_then(|(begin, end)| DailyWindow::parse(begin, end));
             let window = window.ok_or_else(|| {
                 format!("annotation {WINDOW} is {text:?}: set it to <begin>,<end> in the form of 220000+0100,230000+0100")
             })?;
@@ -43,7 +43,7 @@ pub(super) fn plan(vpa: &Value, now: Timestamp) -> Result<EvictionPlan, String> 
     }
 }
 
-fn within(window: Window, now: Timestamp) -> EvictionPlan {
+fn within(window: DailyWindow, now: Timestamp) -> EvictionPlan {
     let last = now.plus(LAST);
     if window.contains(last) {
         EvictionPlan { grows_only: false, until: Some(window.end(last)) }

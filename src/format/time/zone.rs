@@ -33,11 +33,11 @@ fn look_up(data: &[u8], unix_s: i64) -> Option<Zone> {
         return None;
     }
     let mut input = data;
-    let mut table = Table::read(&mut input, 4)?;
+    let mut table = TransitionTable::read(&mut input, 4)?;
     // From version 2 on, the file repeats the table with 64-bit times and adds a rule for later times.
     let mut rule = None;
     if data.get(4)? > &0 {
-        table = Table::read(&mut input, 8)?;
+        table = TransitionTable::read(&mut input, 8)?;
         rule = std::str::from_utf8(input).ok().and_then(|text| text.strip_prefix('\n')?.strip_suffix('\n'));
     }
     let times = table.times.chunks_exact(table.width).map(number);
@@ -61,7 +61,7 @@ fn number(bytes: &[u8]) -> i64 {
 }
 
 /// The transitions, and the offset after each.
-struct Table<'d> {
+struct TransitionTable<'d> {
     times: &'d [u8],
     /// The size of each time in bytes.
     width: usize,
@@ -70,7 +70,7 @@ struct Table<'d> {
     names: &'d [u8],
 }
 
-impl<'d> Table<'d> {
+impl<'d> TransitionTable<'d> {
     fn read(input: &mut &'d [u8], width: usize) -> Option<Self> {
         (take(input, 4)? == b"TZif").then_some(())?;
         take(input, 16)?;
@@ -109,7 +109,7 @@ impl<'d> Table<'d> {
 
 /// Applies a POSIX rule: `CET-1CEST,M3.5.0,M10.5.0/3`.
 fn by_rule(rule: &str, unix_s: i64) -> Option<Zone> {
-    let mut rule = Rule(rule);
+    let mut rule = RuleText(rule);
     let name = rule.name()?;
     let standard = Zone { offset_s: -rule.clock()?, name };
     if rule.0.is_empty() {
@@ -127,9 +127,9 @@ fn by_rule(rule: &str, unix_s: i64) -> Option<Zone> {
 }
 
 /// The unread rest of a rule.
-struct Rule<'r>(&'r str);
+struct RuleText<'r>(&'r str);
 
-impl Rule<'_> {
+impl RuleText<'_> {
     fn eat(&mut self, c: char) -> bool {
         let rest = self.0.strip_prefix(c);
         self.0 = rest.unwrap_or(self.0);

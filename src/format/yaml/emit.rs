@@ -3,7 +3,7 @@
 //! The writer keeps the state that decides about blanks and line breaks there: the column, and whether the line so far
 //! holds only indentation or ends with a blank.
 
-use super::tree::{Tree, View};
+use super::tree::{Tree, TreeNode};
 use super::{Dialect, order, scalar};
 use crate::format::{base64, number};
 
@@ -50,40 +50,40 @@ impl Writer {
         value.view(self.dialect, &mut |view| self.viewed(view, indent, value_of_key));
     }
 
-    fn viewed(&mut self, view: View<'_>, indent: Option<usize>, value_of_key: bool) {
+    fn viewed(&mut self, view: TreeNode<'_>, indent: Option<usize>, value_of_key: bool) {
         match view {
-            View::NilList if self.dialect == Dialect::V3 => self.empty('[', ']'),
-            View::NilMap if self.dialect == Dialect::V3 => self.empty('{', '}'),
-            View::NilList | View::NilMap => self.plain("null", NO_FOLD),
-            View::Map(map) if map.is_empty() => self.empty('{', '}'),
-            View::List(list) if list.is_empty() => self.empty('[', ']'),
-            View::Map(map) => {
+            TreeNode::NilList if self.dialect == Dialect::V3 => self.empty('[', ']'),
+            TreeNode::NilMap if self.dialect == Dialect::V3 => self.empty('{', '}'),
+            TreeNode::NilList | TreeNode::NilMap => self.plain("null", NO_FOLD),
+            TreeNode::Map(map) if map.is_empty() => self.empty('{', '}'),
+            TreeNode::List(list) if list.is_empty() => self.empty('[', ']'),
+            TreeNode::Map(map) => {
                 let indent = indent.map_or(0, |i| i + 2);
                 for (key, value) in order::sort(map, self.dialect) {
                     self.entry(key, value, indent);
                 }
             }
-            View::List(list) => {
+            TreeNode::List(list) => {
                 let indent = self.list_indent(indent, value_of_key);
                 for item in list {
                     self.item(indent);
                     self.node(item, Some(indent), false);
                 }
             }
-            View::Bytes(bytes) if self.dialect != Dialect::V3 => {
-                self.viewed(View::Text(&base64::encode(bytes)), indent, value_of_key);
+            TreeNode::Bytes(bytes) if self.dialect != Dialect::V3 => {
+                self.viewed(TreeNode::Text(&base64::encode(bytes)), indent, value_of_key);
             }
-            View::Bytes([]) => self.empty('[', ']'),
-            View::Bytes(bytes) => {
+            TreeNode::Bytes([]) => self.empty('[', ']'),
+            TreeNode::Bytes(bytes) => {
                 let indent = self.list_indent(indent, value_of_key);
                 for byte in bytes {
                     self.item(indent);
                     self.plain(&byte.to_string(), NO_FOLD);
                 }
             }
-            View::Word(word) => self.plain(word, NO_FOLD),
-            View::Float(float) => self.plain(&float_text(float, self.dialect), NO_FOLD),
-            View::Text(text) => self.text(text, indent.map_or(2, |i| i + 2)),
+            TreeNode::Word(word) => self.plain(word, NO_FOLD),
+            TreeNode::Float(float) => self.plain(&float_text(float, self.dialect), NO_FOLD),
+            TreeNode::Text(text) => self.text(text, indent.map_or(2, |i| i + 2)),
         }
     }
 
@@ -319,7 +319,7 @@ impl Shape {
         if is_word(text) {
             return Self { multiline: false, plain: true, single: true, literal: true };
         }
-        let mut seen = Seen::default();
+        let mut seen = TextAnalysis::default();
         let mut indicator = text.starts_with("---") || text.starts_with("...");
         let (mut after_blank, mut before) = (true, Before::Other);
         let mut chars = text.chars().peekable();
@@ -363,7 +363,7 @@ enum Before {
 
 /// What go-yaml's analysis records about a text.
 #[derive(Default)]
-struct Seen {
+struct TextAnalysis {
     special: bool,
     tab: bool,
     breaks: bool,
@@ -373,7 +373,7 @@ struct Seen {
     blank_break: bool,
 }
 
-impl Seen {
+impl TextAnalysis {
     fn character(&mut self, c: char, dialect: Dialect) {
         if c == '\t' && dialect != Dialect::V2 {
             self.tab = true;

@@ -16,7 +16,7 @@ mod scalar;
 mod scan;
 mod tree;
 
-pub(crate) use tree::{Tree, View};
+pub(crate) use tree::{Tree, TreeNode};
 
 /// The Go program whose output format is imitated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl std::error::Error for Error {}
 
 /// One document of a stream.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
+pub struct YamlDocument {
     /// The line of its first line in the stream, counted from 1.
     pub(crate) line: u64,
     /// Its value; line numbers of an error count from the top of the stream.
@@ -144,7 +144,7 @@ pub(crate) fn parse_noting_repeated(text: &str) -> Result<(Value, Vec<Repeated>)
 }
 
 /// Parses every document of a stream on its own: a broken one does not hide the others. Empty documents are left out.
-pub fn parse_all(text: &str) -> Vec<Document> {
+pub fn parse_all(text: &str) -> Vec<YamlDocument> {
     let mut documents = Vec::new();
     let (mut start, mut line, mut at) = (0, 0, 0);
     let mut first_line = 0;
@@ -179,10 +179,10 @@ fn place(text: &str, at: usize) -> Error {
     Error { line: count(line), column: count(column), message: "".into(), go_message: None, go: Go::Decode }
 }
 
-fn push_document(documents: &mut Vec<Document>, text: &str, lines_above: u64) {
+fn push_document(documents: &mut Vec<YamlDocument>, text: &str, lines_above: u64) {
     let value = parse(text).map_err(|e| e.below(lines_above));
     if value != Ok(Value::Null) {
-        documents.push(Document { line: lines_above + 1, value });
+        documents.push(YamlDocument { line: lines_above + 1, value });
     }
 }
 

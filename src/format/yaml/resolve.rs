@@ -8,17 +8,17 @@ use super::scalar::{self, Scalar};
 use super::{Go, Words};
 use crate::format::{base64, number};
 
-pub(super) type Problem = (Words, Go);
+pub(super) type ResolveProblem = (Words, Go);
 
 /// A scalar as the document spells it.
-pub(super) struct Text<'a> {
+pub(super) struct ScalarText<'a> {
     value: Cow<'a, str>,
     tag: Option<String>,
     /// Its type follows from its text.
     plain: bool,
 }
 
-impl<'a> Text<'a> {
+impl<'a> ScalarText<'a> {
     pub(super) fn new(value: Cow<'a, str>, tag: Option<String>, plain: bool) -> Self {
         let plain = tag.as_deref().map_or(plain, |tag| tag == "!");
         Self { value, tag, plain }
@@ -40,7 +40,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    fn resolve(&self) -> Result<Scalar, Problem> {
+    fn resolve(&self) -> Result<Scalar, ResolveProblem> {
         let wanted = self.wanted();
         if wanted == "str" {
             return Ok(Scalar::Text);
@@ -67,7 +67,7 @@ impl<'a> Text<'a> {
 }
 
 /// The value of a scalar. If it is not kept, it is only checked.
-pub(super) fn value(text: Text<'_>, keep: bool) -> Result<Value, Problem> {
+pub(super) fn value(text: ScalarText<'_>, keep: bool) -> Result<Value, ResolveProblem> {
     if text.wanted() == "binary" {
         return binary(&text.value).map(Value::String);
     }
@@ -83,7 +83,7 @@ pub(super) fn value(text: Text<'_>, keep: bool) -> Result<Value, Problem> {
 }
 
 /// The text of a scalar as a key; `None` if it is null. If it is not kept, it is only checked.
-pub(super) fn scalar_key(text: Text<'_>, keep: bool) -> Result<Option<String>, Problem> {
+pub(super) fn scalar_key(text: ScalarText<'_>, keep: bool) -> Result<Option<String>, ResolveProblem> {
     if text.wanted() == "binary" {
         return binary(&text.value).map(Some);
     }
@@ -99,7 +99,7 @@ pub(super) fn scalar_key(text: Text<'_>, keep: bool) -> Result<Option<String>, P
 }
 
 /// The text of a value as a key; `None` if it is null.
-pub(super) fn key(value: Value) -> Result<Option<String>, Problem> {
+pub(super) fn key(value: Value) -> Result<Option<String>, ResolveProblem> {
     Ok(Some(match value {
         Value::String(text) => text,
         Value::Bool(b) => b.to_string(),
@@ -116,7 +116,7 @@ pub(super) fn key(value: Value) -> Result<Option<String>, Problem> {
 }
 
 /// JSON does not allow null as a key.
-pub(super) fn null_key(value: &Value) -> Problem {
+pub(super) fn null_key(value: &Value) -> ResolveProblem {
     let value = if value.is_null() { "<nil>".to_owned() } else { go_syntax(value) };
     let message = "unsupported map key of type: %!s(<nil>), key: <nil>";
     ((message.into(), Some(format!("{message}, value: {value}").into())), Go::Json)
@@ -149,7 +149,7 @@ fn go_syntax(value: &Value) -> String {
     }
 }
 
-fn binary(text: &str) -> Result<String, Problem> {
+fn binary(text: &str) -> Result<String, ResolveProblem> {
     let bytes = base64::decode(text.as_bytes())
         .map_err(|_| ((Cow::Borrowed("!!binary value contains invalid base64 data"), None), Go::Decode))?;
     let mut text = String::with_capacity(bytes.len());

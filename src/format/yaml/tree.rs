@@ -7,11 +7,11 @@ use super::Dialect;
 /// A value that can be written, in any representation.
 pub trait Tree {
     /// Passes a view of this value to `see`, exactly once.
-    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(View<'_>));
+    fn view(&self, dialect: Dialect, see: &mut dyn FnMut(TreeNode<'_>));
 }
 
 /// The type and content of a value.
-pub enum View<'a> {
+pub enum TreeNode<'a> {
     /// `null`, `true` or an integer, as it is written.
     Word(&'a str),
     /// A float.
@@ -30,7 +30,7 @@ pub enum View<'a> {
     Map(Vec<(&'a str, &'a dyn Tree)>),
 }
 
-impl View<'_> {
+impl TreeNode<'_> {
     /// How a boolean is written.
     pub(crate) fn of_bool(value: bool) -> Self {
         Self::Word(if value { "true" } else { "false" })
@@ -38,18 +38,18 @@ impl View<'_> {
 }
 
 impl Tree for Value {
-    fn view(&self, _: Dialect, see: &mut dyn FnMut(View<'_>)) {
+    fn view(&self, _: Dialect, see: &mut dyn FnMut(TreeNode<'_>)) {
         match self {
-            Self::Null => see(View::Word("null")),
-            Self::Bool(b) => see(View::of_bool(*b)),
+            Self::Null => see(TreeNode::Word("null")),
+            Self::Bool(b) => see(TreeNode::of_bool(*b)),
             Self::Number(n) => match n.as_f64() {
-                Some(float) if n.is_f64() => see(View::Float(float)),
-                _ => see(View::Word(&n.to_string())),
+                Some(float) if n.is_f64() => see(TreeNode::Float(float)),
+                _ => see(TreeNode::Word(&n.to_string())),
             },
-            Self::String(text) => see(View::Text(text)),
-            Self::Array(list) => see(View::List(list.iter().map(|v| v as &dyn Tree).collect())),
+            Self::String(text) => see(TreeNode::Text(text)),
+            Self::Array(list) => see(TreeNode::List(list.iter().map(|v| v as &dyn Tree).collect())),
             Self::Object(map) => {
-                see(View::Map(map.iter().map(|(k, v)| (k.as_str(), v as &dyn Tree)).collect()));
+                see(TreeNode::Map(map.iter().map(|(k, v)| (k.as_str(), v as &dyn Tree)).collect()));
             }
         }
     }

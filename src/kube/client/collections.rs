@@ -12,8 +12,8 @@ use crate::base::random;
 use crate::kube::bounds::Marks;
 use crate::kube::error::Error;
 use crate::kube::pages::Room;
-use crate::kube::request::{List, ListItem, ListParams, Request, Undecodable, WatchParams};
-use crate::kube::value::Streamed;
+use crate::kube::request::{ApiRequest, List, ListItem, ListParams, UndecodableObject, WatchParams};
+use crate::kube::value::StreamedObject;
 use crate::kube::watch::{Events, Watch};
 use crate::{limits, net};
 
@@ -48,7 +48,7 @@ impl Client {
     ) -> Result<List<T>, Error> {
         let (mut items, mut undecodable) = (Vec::new(), None);
         let (mut bytes, mut nodes) = self.shared.options.bounds.kept_max;
-        let request = Request::list(r, namespace, params);
+        let request = ApiRequest::list(r, namespace, params);
         let metadata = self.shared.page(r, &request, self.terms, room, &mut |object, text| {
             let left = bytes.checked_sub(text.len()).zip(nodes.checked_sub(Marks::of(text).values_max()));
             (bytes, nodes) = left.ok_or(net::Error::TooLarge {
@@ -57,7 +57,7 @@ impl Client {
             })?;
             match object.decode() {
                 Ok(object) => items.push(object),
-                Err(object) => undecodable = Some(Undecodable { head: Value::Null, ..object }),
+                Err(object) => undecodable = Some(UndecodableObject { head: Value::Null, ..object }),
             }
             Ok(())
         })?;
@@ -93,7 +93,7 @@ impl Client {
         r: &Resource,
         namespace: &str,
         params: &ListParams,
-        each: &mut dyn FnMut(Option<Streamed>),
+        each: &mut dyn FnMut(Option<StreamedObject>),
     ) -> Result<String, Error> {
         self.shared.pages(r, namespace, params, self.terms, each)
     }
@@ -150,19 +150,19 @@ impl Client {
         };
         let length = Duration::from_secs_f64(seconds);
         let whole_seconds = u32::try_from(length.as_secs()).unwrap_or(u32::MAX);
-        let request = Request::watch(r, namespace, params, whole_seconds);
+        let request = ApiRequest::watch(r, namespace, params, whole_seconds);
         let (line, name, body, long) = self.shared.open_watch(&request, length, self.terms)?;
         Ok(Events::new(line, name, body, long))
     }
 }
 
 /// An object that cannot be decoded, without the values that were read before the limit: the caller may keep it.
-fn headless<T>(object: Undecodable) -> ListItem<T> {
-    ListItem::Undecodable(Undecodable { head: Value::Null, ..object })
+fn headless<T>(object: UndecodableObject) -> ListItem<T> {
+    ListItem::Undecodable(UndecodableObject { head: Value::Null, ..object })
 }
 
 /// An object of a list cannot be read.
-fn undecoded(r: &Resource, namespace: &str, object: Undecodable) -> Error {
+fn undecoded(r: &Resource, namespace: &str, object: UndecodableObject) -> Error {
     let key = cut(object.key.to_string(), limits::SHOOT_NAME_BYTES_MAX);
     Error::Decode { what: format!("{key} of {}", r.collection_path(namespace)), source: object.why }
 }

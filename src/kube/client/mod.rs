@@ -12,15 +12,15 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::bounds::{Bounds, Held};
+use super::bounds::{Bounds, HeldPermit};
 use super::connection::Connection;
 use super::error::{Error, unless_absent};
-use super::gate::Gate;
-use super::request::{DeleteParams, ListParams, Method, Patch, Request, ServerVersion};
+use super::gate::RequestGate;
+use super::request::{ApiRequest, DeleteParams, ListParams, Method, Patch, ServerVersion};
 use super::send::{Sender, Terms};
 use super::status;
 use super::value::short;
-use super::warm::Warm;
+use super::warm::WarmConnections;
 use crate::api::meta::{Key, Resource};
 use crate::base::clock::{Clock, Mono};
 use crate::base::garden_time::GardenTime;
@@ -29,13 +29,13 @@ use crate::base::redact;
 use crate::base::stop::Stop;
 use crate::format::view;
 use crate::limits;
-use crate::net::{Daily, Dial, ProxyEnv, SystemCas, SystemDialer};
+use crate::net::{DailyTraffic, Dial, ProxyEnv, SystemCas, SystemDialer};
 
 /// The subresource that a controller writes.
 const STATUS: &str = "status";
 
 /// Decides whether a write may begin now, based on the lease that protects it.
-pub trait Permit: Send + Sync + fmt::Debug {
+pub trait WritePermit: Send + Sync + fmt::Debug {
     /// Called before each request that may change something. Errors: the reason for a refusal.
     fn may_write(&self) -> Result<(), String>;
 }
@@ -56,12 +56,12 @@ pub struct Options {
     /// Total time of a call that may change something, if shorter: as long as its lease remains valid.
     pub write_timeout: Duration,
     /// The permit that is checked before each write; none by default.
-    pub permit: Option<Arc<dyn Permit>>,
+    pub permit: Option<Arc<dyn WritePermit>>,
     /// The gate that requests of workers pass, shared by all clients of the server.
-    pub gate: Option<Gate>,
+    pub gate: Option<RequestGate>,
     /// Shared by the clients of many servers, so that few of them keep idle connections; without it,
     /// each keeps its own.
-    pub warm: Option<Warm>,
+    pub warm: Option<WarmConnections>,
     /// The limits of answers. Clients with clones of it share the memory for long answers.
     pub bounds: Bounds,
     /// Woken by each 401 response, so that the owner of the credentials can renew them.
@@ -81,7 +81,7 @@ pub struct Options {
     /// Whether the server is the garden, whose answers carry the time.
     pub tells_time: bool,
     /// Shared by clients of the garden: a metric shows their bytes per day.
-    pub daily: Option<Daily>,
+    pub daily: Option<DailyTraffic>,
     /// The location of the system's CAs.
     pub system_cas: SystemCas,
 }
@@ -121,7 +121,7 @@ pub struct Response {
     /// The body.
     pub body: Vec<u8>,
     /// The permit for a long body.
-    pub(super) _held: Option<Arc<Held>>,
+    pub(super) _held: Option<Arc<HeldPermit>>,
 }
 
 impl Response {
@@ -213,7 +213,7 @@ impl Client {
 
     /// Reads an object. Errors: any [`Error`]; an absent object is one with [`Error::is_not_found`].
     pub fn get<T: DeserializeOwned>(&self, r: &Resource, key: &Key) -> Result<T, Error> {
-        self.fetch_within(&Request::get(r.object_path(key)), limits::OBJECT_NODES_MAX)
+        self.fetch_within(&ApiRequest::get(r.object_path(key)), limits::OBJECT_NODES_MAX)
     }
 
     /// Reads an object that may be absent, and decodes only the fields of `T`. Errors: any
@@ -233,7 +233,7 @@ impl Client {
         key: &Key,
         read: &mut dyn FnMut(&[u8]) -> serde_json::Result<T>,
     ) -> Result<Option<T>, Error> {
-        let request = Request::get(r.object_path(key));
+        let request = ApiRequest::get(r.object_path(key));
         unless_absent(self.call(&request).and_then(|response| {
             read(&response.body).map_err(|source| status::undecodable(&request, &response.body, source))
         }))
@@ -256,7 +256,7 @@ impl Client {
         namespace: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::create(r.collection_path(namespace), object))
+        self.fetch(&ApiRequest::create(r.collection_path(namespace), object))
     }
 
     /// Creates a subresource of an object, such as `token`.
@@ -267,7 +267,7 @@ impl Client {
         sub: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::create(r.subresource_path(key, sub), object))
+        self.fetch(&ApiRequest::create(r.subresource_path(key, sub), object))
     }
 
     /// Replaces an object.
@@ -277,7 +277,7 @@ impl Client {
         key: &Key,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::replace(r.object_path(key), object))
+        self.fetch(&ApiRequest::replace(r.object_path(key), object))
     }
 
     /// Replaces the status of an object.
@@ -298,12 +298,12 @@ impl Client {
         sub: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.fetch(&Request::replace(r.subresource_path(key, sub), object))
+        self.fetch(&ApiRequest::replace(r.subresource_path(key, sub), object))
     }
 
     /// Patches an object.
     pub fn patch<T: DeserializeOwned>(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<T, Error> {
-        self.fetch(&Request::patch(r.object_path(key), patch))
+        self.fetch(&ApiRequest::patch(r.object_path(key), patch))
     }
 
     /// Patches the status of an object.
@@ -313,23 +313,23 @@ impl Client {
         key: &Key,
         patch: &Patch,
     ) -> Result<T, Error> {
-        self.fetch(&Request::patch(r.subresource_path(key, STATUS), patch))
+        self.fetch(&ApiRequest::patch(r.subresource_path(key, STATUS), patch))
     }
 
     /// Patches an object, and ignores the object in the response.
     pub fn patch_blindly(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<(), Error> {
-        self.shared.call_blindly(&Request::patch(r.object_path(key), patch), self.terms)
+        self.shared.call_blindly(&ApiRequest::patch(r.object_path(key), patch), self.terms)
     }
 
     /// Patches the status of an object, and ignores the object in the response.
     pub fn patch_status_blindly(&self, r: &Resource, key: &Key, patch: &Patch) -> Result<(), Error> {
-        self.shared.call_blindly(&Request::patch(r.subresource_path(key, STATUS), patch), self.terms)
+        self.shared.call_blindly(&ApiRequest::patch(r.subresource_path(key, STATUS), patch), self.terms)
     }
 
     /// Deletes an object. The server may keep it until its finalizers are removed. Errors: any [`Error`]; an
     /// absent object is one with [`Error::is_not_found`].
     pub fn delete(&self, r: &Resource, key: &Key, params: &DeleteParams) -> Result<(), Error> {
-        self.shared.call_blindly(&Request::delete(r.object_path(key), params), self.terms)
+        self.shared.call_blindly(&ApiRequest::delete(r.object_path(key), params), self.terms)
     }
 
     /// Deletes everything that a list with the selectors of `list` would return.
@@ -340,7 +340,7 @@ impl Client {
         list: &ListParams,
         params: &DeleteParams,
     ) -> Result<(), Error> {
-        self.shared.call_blindly(&Request::delete_collection(r, namespace, list, params), self.terms)
+        self.shared.call_blindly(&ApiRequest::delete_collection(r, namespace, list, params), self.terms)
     }
 
     /// Sends any request below the server's URL. A failure status is a response, not an error. Errors:
@@ -352,12 +352,12 @@ impl Client {
         body: Option<&[u8]>,
         content_type: &str,
     ) -> Result<Response, Error> {
-        Ok(self.shared.exchange(&Request::raw(method, path, body, content_type), self.terms)?.0)
+        Ok(self.shared.exchange(&ApiRequest::raw(method, path, body, content_type), self.terms)?.0)
     }
 
     /// The version of the server.
     pub fn version(&self) -> Result<ServerVersion, Error> {
-        self.fetch(&Request::get("/version"))
+        self.fetch(&ApiRequest::get("/version"))
     }
 
     /// The clock of the client.
@@ -366,24 +366,24 @@ impl Client {
     }
 
     /// Sends a request and decodes the answer.
-    pub fn fetch<T: DeserializeOwned>(&self, request: &Request) -> Result<T, Error> {
+    pub fn fetch<T: DeserializeOwned>(&self, request: &ApiRequest) -> Result<T, Error> {
         self.fetch_within(request, limits::ANSWER_NODES_MAX)
     }
 
     /// The same, for a response of at most this many values.
-    fn fetch_within<T: DeserializeOwned>(&self, request: &Request, nodes_max: usize) -> Result<T, Error> {
+    fn fetch_within<T: DeserializeOwned>(&self, request: &ApiRequest, nodes_max: usize) -> Result<T, Error> {
         view::read(self.fetch_value(request, nodes_max)?)
             .map_err(|source| Error::Decode { what: request.bare_path().to_owned(), source: short(source) })
     }
 
-    fn fetch_value(&self, request: &Request, nodes_max: usize) -> Result<Value, Error> {
+    fn fetch_value(&self, request: &ApiRequest, nodes_max: usize) -> Result<Value, Error> {
         let response = self.call(request)?;
         let _held = self.shared.values_permit(request, &response.body, self.terms)?;
         super::value::read_within(&response.body, nodes_max)
             .map_err(|source| status::undecodable(request, &response.body, source))
     }
 
-    fn call(&self, request: &Request) -> Result<Response, Error> {
+    fn call(&self, request: &ApiRequest) -> Result<Response, Error> {
         self.shared.call(request, self.terms)
     }
 }

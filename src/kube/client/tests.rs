@@ -19,15 +19,15 @@ use crate::kube::connection::Identity;
 use crate::kube::pages::SKIPPED;
 use crate::kube::request::{List, ListItem, WatchParams};
 use crate::kube::watch::Watch;
-use crate::kube::{Credentials, Gates, Material, Trust, Verdict, WatchEvent};
-use crate::net::testing::{Act, Ca, Pair, Seen, Server, ServerTls, chunk, chunked_head, feed};
+use crate::kube::{AuthorizationSource, ErrorVerdict, InlineOrFile, RequestGates, ServerTrust, WatchEvent};
+use crate::net::testing::{Act, Ca, Pair, SeenRequest, ServerTls, TestServer, chunk, chunked_head, feed};
 
-fn client(server: &Server) -> Client {
+fn client(server: &TestServer) -> Client {
     Client::new(Connection::new(server.url()), Options::default()).unwrap()
 }
 
-fn answering(handler: impl Fn(&Seen) -> Vec<Act> + Send + Sync + 'static) -> (Server, Client) {
-    let server = Server::plain(handler);
+fn answering(handler: impl Fn(&SeenRequest) -> Vec<Act> + Send + Sync + 'static) -> (TestServer, Client) {
+    let server = TestServer::plain(handler);
     let client = client(&server);
     (server, client)
 }
@@ -116,12 +116,12 @@ fn failures_become_errors_with_a_verdict() {
     });
     let get = |name: &str| client.get::<Metadata>(&SECRET, &Key::new("a", name)).unwrap_err();
     let table = [
-        ("gone", Verdict::NotFound, "404 NotFound"),
-        ("busy", Verdict::Throttled(Some(Duration::from_secs(7))), "429: slow down"),
-        ("html", Verdict::Unreachable, "not JSON: a page in HTML: Please log in"),
-        ("shape", Verdict::Invalid, "decode /api/v1/namespaces/a/secrets/shape"),
-        ("half", Verdict::Unreachable, "not JSON: {\"metadata\":"),
-        ("other", Verdict::Unreachable, "502: bad gateway"),
+        ("gone", ErrorVerdict::NotFound, "404 NotFound"),
+        ("busy", ErrorVerdict::Throttled(Some(Duration::from_secs(7))), "429: slow down"),
+        ("html", ErrorVerdict::Unreachable, "not JSON: a page in HTML: Please log in"),
+        ("shape", ErrorVerdict::Invalid, "decode /api/v1/namespaces/a/secrets/shape"),
+        ("half", ErrorVerdict::Unreachable, "not JSON: {\"metadata\":"),
+        ("other", ErrorVerdict::Unreachable, "502: bad gateway"),
     ];
     for (name, verdict, text) in table {
         let error = get(name);
@@ -135,7 +135,7 @@ fn failures_become_errors_with_a_verdict() {
     let error = get("anything");
     assert_eq!(
         (error.verdict(), error.to_string()),
-        (Verdict::Unreachable, format!("GET {url}/api/v1/namespaces/a/secrets/anything"))
+        (ErrorVerdict::Unreachable, format!("GET {url}/api/v1/namespaces/a/secrets/anything"))
     );
     let count = client
         .shared
@@ -148,7 +148,7 @@ fn failures_become_errors_with_a_verdict() {
 #[test]
 fn a_call_ends_with_its_deadline_and_with_the_program() {
     let (started, wait_started) = channel();
-    let server = Server::plain(move |_| {
+    let server = TestServer::plain(move |_| {
         started.send(()).unwrap();
         vec![Act::Silence]
     });
@@ -157,7 +157,7 @@ fn a_call_ends_with_its_deadline_and_with_the_program() {
     let client = Client::new(Connection::new(server.url()), options).unwrap();
     let clock = Clock::system();
     let error = client.with_deadline(Duration::from_millis(100)).version().unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Unreachable);
+    assert_eq!(error.verdict(), ErrorVerdict::Unreachable);
     assert!(clock.mono() < Duration::from_secs(10));
     wait_started.recv().unwrap();
     let other = client.clone();
@@ -186,7 +186,7 @@ fn a_write_ends_with_its_own_deadline() {
 fn a_write_asks_for_its_permit() {
     #[derive(Debug)]
     struct Never;
-    impl Permit for Never {
+    impl WritePermit for Never {
         fn may_write(&self) -> Result<(), String> {
             Err("not now".to_owned())
         }
@@ -205,7 +205,7 @@ fn a_write_asks_for_its_permit() {
     ];
     for result in refused {
         let error = result.unwrap_err();
-        assert_eq!((error.verdict(), error.to_string().as_str()), (Verdict::Fenced, "not now"));
+        assert_eq!((error.verdict(), error.to_string().as_str()), (ErrorVerdict::Fenced, "not now"));
     }
     assert_eq!(server.seen().len(), 1);
 }
@@ -229,11 +229,11 @@ impl Dial for Road {
 
 #[test]
 fn an_unreachable_server_gets_only_probes() {
-    let server = Server::plain(|_| Act::json(200, "{}"));
+    let server = TestServer::plain(|_| Act::json(200, "{}"));
     let road = Arc::new(Road::default());
     let sim = Simulated::new(Timestamp::from_unix(0), 1);
     let options = Options {
-        gate: Some(Gates::new(&Workers::new(4)).gate()),
+        gate: Some(RequestGates::new(&Workers::new(4)).gate()),
         clock: Clock::new(sim.clone()),
         dialer: road.clone(),
         ..Options::default()
@@ -248,7 +248,7 @@ fn an_unreachable_server_gets_only_probes() {
         let refused = ask(&worker).unwrap_err();
         let after = refused.postponed().unwrap();
         assert!(after > Duration::ZERO && after < Duration::from_secs(1), "{after:?}");
-        assert_eq!((refused.verdict(), chain(&refused)), (Verdict::Unreachable, chain(&failure)));
+        assert_eq!((refused.verdict(), chain(&refused)), (ErrorVerdict::Unreachable, chain(&failure)));
     }
     assert_eq!(road.dialled.load(Ordering::SeqCst), 1);
     // One request probes for all. A client without the gate probes too.
@@ -272,11 +272,11 @@ fn an_unreachable_server_gets_only_probes() {
 fn a_silent_server_cannot_hold_all_workers() {
     let (asked, questions) = channel();
     let asked = Mutex::new(asked);
-    let server = Server::plain(move |_| {
+    let server = TestServer::plain(move |_| {
         asked.lock().unwrap().send(()).unwrap();
         vec![Act::Silence]
     });
-    let options = Options { gate: Some(Gates::new(&Workers::new(3)).gate()), ..Options::default() };
+    let options = Options { gate: Some(RequestGates::new(&Workers::new(3)).gate()), ..Options::default() };
     let client = Client::new(Connection::new(server.url()), options).unwrap();
     std::thread::scope(|scope| {
         let held: Vec<_> = (0..2).map(|_| scope.spawn(|| client.version().map(drop))).collect();
@@ -293,11 +293,11 @@ fn a_silent_server_cannot_hold_all_workers() {
 fn a_body_beyond_the_limit_is_refused() {
     let (_server, client) = answering(|_| Act::json(200, &" ".repeat((4 << 20) + 1)));
     let error = client.version().unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Invalid);
+    assert_eq!(error.verdict(), ErrorVerdict::Invalid);
 }
 
 /// Three pages of one object each; the token for the third expires `failures` times.
-fn pages(failures: usize) -> (Server, Client) {
+fn pages(failures: usize) -> (TestServer, Client) {
     let left = AtomicUsize::new(failures);
     answering(move |seen| {
         let page = |name: &str, next: &str| {
@@ -350,7 +350,7 @@ fn a_list_with_an_object_that_cannot_be_read_is_an_error() {
     let error = client
         .list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Metadata| seen += 1)
         .unwrap_err();
-    assert_eq!((error.verdict(), seen), (Verdict::Invalid, 0));
+    assert_eq!((error.verdict(), seen), (ErrorVerdict::Invalid, 0));
     let mut values = Vec::new();
     client
         .list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |value: Value| values.push(value))
@@ -377,7 +377,7 @@ fn a_list_without_end_is_given_up() {
     let client = Client::new((*client.connection()).clone(), options).unwrap();
     let error =
         client.list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Value| {}).unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Unreachable);
+    assert_eq!(error.verdict(), ErrorVerdict::Unreachable);
     assert_eq!(server.seen().len(), 4_000);
 }
 
@@ -385,7 +385,7 @@ fn event(kind: &str, name: &str) -> String {
     format!(r#"{{"type":"{kind}","object":{{"metadata":{{"name":"{name}","managedFields":[1]}}}}}}"#) + "\n"
 }
 
-fn watching(chunks: Vec<Vec<u8>>) -> (Server, Client) {
+fn watching(chunks: Vec<Vec<u8>>) -> (TestServer, Client) {
     answering(move |_| {
         let body = chunks.iter().map(|bytes| chunk(bytes)).chain([chunk(b"")]);
         std::iter::once(chunked_head()).chain(body).map(Act::Raw).collect()
@@ -439,17 +439,21 @@ fn a_watch_that_goes_wrong_says_how() {
     let gone =
         r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
     let table = [
-        (format!("{}{gone}\n", event("ADDED", "a")), Verdict::Gone, "410 Expired: too old"),
-        (event("ADDED", "a") + "{\"type\":\"ADD", Verdict::Unreachable, "the stream ended inside an event"),
+        (format!("{}{gone}\n", event("ADDED", "a")), ErrorVerdict::Gone, "410 Expired: too old"),
+        (
+            event("ADDED", "a") + "{\"type\":\"ADD",
+            ErrorVerdict::Unreachable,
+            "the stream ended inside an event",
+        ),
         (
             event("ADDED", "a") + "<html><title>Down</title>",
-            Verdict::Unreachable,
+            ErrorVerdict::Unreachable,
             "not an event: a page in HTML: Down",
         ),
-        (event("ADDED", "a") + "{}\n", Verdict::Unreachable, "not an event: {}"),
+        (event("ADDED", "a") + "{}\n", ErrorVerdict::Unreachable, "not an event: {}"),
         (
             event("ADDED", "a") + "{\"type\":\"ERROR\",\"object\":{}}\n",
-            Verdict::Unreachable,
+            ErrorVerdict::Unreachable,
             "500: an ERROR event without Status",
         ),
     ];
@@ -467,7 +471,7 @@ fn a_watch_that_goes_wrong_says_how() {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Hangup]
     });
     let (events, error) = all_events(&client);
-    assert_eq!((events.len(), error.unwrap().verdict()), (1, Verdict::Unreachable));
+    assert_eq!((events.len(), error.unwrap().verdict()), (1, ErrorVerdict::Unreachable));
 }
 
 /// An event about an object of more than this many bytes.
@@ -501,13 +505,13 @@ fn an_event_that_is_too_long_does_not_break_the_watch() {
     let nameless = format!("{{\"type\":\"ADDED\",\"object\":{{\"data\":\"{}\"}}}}\n", "x".repeat(5 << 20));
     let (_server, client) = watching(vec![event("ADDED", "a").into_bytes(), nameless.into_bytes()]);
     let (events, error) = all_events(&client);
-    assert_eq!((events, error.unwrap().verdict()), (vec!["+a".to_owned()], Verdict::Gone));
+    assert_eq!((events, error.unwrap().verdict()), (vec!["+a".to_owned()], ErrorVerdict::Gone));
     // The stream ends before it does.
     let mut half = long_event("ADDED", "b", 5 << 20).into_bytes();
     half.truncate(5 << 20);
     let (_server, client) = watching(vec![half]);
     let (events, error) = all_events(&client);
-    assert_eq!((events.len(), error.unwrap().verdict()), (0, Verdict::Unreachable));
+    assert_eq!((events.len(), error.unwrap().verdict()), (0, ErrorVerdict::Unreachable));
 }
 
 /// The answer to a list: an object that is too long between others.
@@ -537,14 +541,14 @@ fn an_object_that_is_too_long_is_skipped_and_never_looks_deleted() {
     let all = client.list_all(&SECRET, ALL_NAMESPACES, &ListParams::default(), &mut |_: Metadata| seen += 1);
     let page = client.list::<Metadata>(&SECRET, ALL_NAMESPACES, &ListParams::default()).map(drop);
     for error in [all.map(drop).unwrap_err(), page.unwrap_err()] {
-        assert_eq!(error.verdict(), Verdict::Invalid);
+        assert_eq!(error.verdict(), ErrorVerdict::Invalid);
         assert_eq!(chain(&error), "decode n/long of /api/v1/secrets: the object is too long");
     }
     assert_eq!(seen, 0);
 }
 
 /// A client of the API server of a Shoot. Its limits are those of sizes only: in an emulator, megabytes take a while.
-fn of_shoot(server: &Server) -> Client {
+fn of_shoot(server: &TestServer) -> Client {
     let time = Duration::from_secs(300);
     let bounds = Bounds { list_time_max: time, ..Bounds::default().of_shoot(&crate::kube::Permits::new(1)) };
     let options = Options { bounds, timeout: time, ..Options::default() };
@@ -559,7 +563,7 @@ fn an_answer_of_a_shoot_has_limits() {
         let parts = (0..megabytes).map(|_| Act::Raw(chunk(part.as_bytes())));
         std::iter::once(Act::Raw(chunked_head())).chain(parts).collect::<Vec<_>>()
     };
-    let server = Server::plain(move |seen| match seen.path.split('?').next().unwrap() {
+    let server = TestServer::plain(move |seen| match seen.path.split('?').next().unwrap() {
         "/api/v1/secrets" => Act::json(200, &with_long_object(3 << 20)),
         // Short objects.
         "/api/v1/namespaces" => {
@@ -617,7 +621,7 @@ fn the_answer_to_a_blind_write_may_be_long() {
 fn a_list_of_a_shoot_has_a_time() {
     let (sender, receiver) = channel::<Vec<u8>>();
     let receiver = Mutex::new(Some(receiver));
-    let server = Server::plain(move |_| {
+    let server = TestServer::plain(move |_| {
         let feed = receiver.lock().unwrap().take().map(Act::Feed);
         [Act::Raw(chunked_head())].into_iter().chain(feed).chain([Act::Silence]).collect()
     });
@@ -660,7 +664,7 @@ fn waiting_watch(client: &Client) -> Watch<Metadata> {
 #[test]
 fn a_waiting_watch_is_ended_from_another_thread() {
     type End = fn(&Client, &crate::kube::watch::WatchHandle);
-    let silent = |_: &Seen| {
+    let silent = |_: &SeenRequest| {
         vec![Act::Raw(chunked_head()), Act::Raw(chunk(event("ADDED", "a").as_bytes())), Act::Silence]
     };
     let (server, client) = answering(silent);
@@ -698,7 +702,7 @@ fn events_arrive_when_they_are_sent() {
     }
 }
 
-fn secure(server: &Server, ca: &Ca, pair: &Pair) -> Connection {
+fn secure(server: &TestServer, ca: &Ca, pair: &Pair) -> Connection {
     Connection::new(server.url()).with_ca(ca.pem()).with_certificate(pair.chain.clone(), pair.key.clone())
 }
 
@@ -707,7 +711,7 @@ fn the_identity_changes_while_the_client_runs() {
     let (ca, clients) = (Ca::new("ca"), Ca::new("clients"));
     let tls = ServerTls { pair: ca.server(), client_ca: Some(clients.pem()) };
     let (started, wait_started) = channel();
-    let server = Server::tls(&tls, move |seen| {
+    let server = TestServer::tls(&tls, move |seen| {
         if seen.path == "/version" {
             started.send(()).unwrap();
         }
@@ -734,7 +738,7 @@ fn the_identity_changes_while_the_client_runs() {
     assert!(leaves[0] == leaves[1] && leaves[2] == leaves[3] && leaves[1] != leaves[2]);
     // An unusable connection changes nothing.
     let bad = Connection::new("https://[broken");
-    assert_eq!(client.replace(bad).unwrap_err().verdict(), Verdict::Invalid);
+    assert_eq!(client.replace(bad).unwrap_err().verdict(), ErrorVerdict::Invalid);
     client.version().unwrap();
     assert_eq!(client.connection().server, server.url());
     watch.handle().close();
@@ -756,7 +760,7 @@ fn a_token_file_is_read_again_each_minute_and_after_a_401() {
     let path = temporary("token", "first\n");
     let sim = Simulated::new(Timestamp::from_unix(0), 1);
     let options = Options { clock: Clock::new(sim.clone()), ..Options::default() };
-    let identity = Identity { certificate: None, credentials: Credentials::TokenFile(path.clone()) };
+    let identity = Identity { certificate: None, credentials: AuthorizationSource::TokenFile(path.clone()) };
     let client = Client::new(Connection { identity, ..(*client.connection()).clone() }, options).unwrap();
     let token = || {
         let result = client.version().map(drop);
@@ -787,7 +791,7 @@ fn a_token_file_is_read_again_each_minute_and_after_a_401() {
 #[test]
 fn user_and_password_become_a_header() {
     let (server, client) = answering(|_| Act::json(200, "{}"));
-    let credentials = Credentials::Basic { username: "u".into(), password: "p:w".to_owned().into() };
+    let credentials = AuthorizationSource::Basic { username: "u".into(), password: "p:w".to_owned().into() };
     let identity = Identity { certificate: None, credentials };
     client.replace(Connection { identity, ..(*client.connection()).clone() }).unwrap();
     client.version().unwrap();
@@ -808,7 +812,7 @@ fn a_refused_token_without_a_newer_one_is_denied() {
     // A token that would break the header is refused and not shown.
     client.replace((*client.connection()).clone().with_token("hunter2\r\nX: y")).unwrap();
     let error = client.version().unwrap_err();
-    assert_eq!(error.verdict(), Verdict::Invalid);
+    assert_eq!(error.verdict(), ErrorVerdict::Invalid);
     assert!(!format!("{error:?} {error}").contains("hunter2"));
 }
 
@@ -834,16 +838,16 @@ fn our_own_rate_limit_holds_calls_back() {
     let client = Client::new((*client.connection()).clone(), options).unwrap();
     client.version().unwrap();
     let error = client.version().unwrap_err();
-    assert_eq!((matches!(error, Error::Limited), error.verdict()), (true, Verdict::Throttled(None)));
+    assert_eq!((matches!(error, Error::Limited), error.verdict()), (true, ErrorVerdict::Throttled(None)));
 }
 
 #[test]
 fn a_file_of_cas_is_read_at_each_handshake() {
     let (old, new) = (Ca::new("old"), Ca::new("new"));
     let tls = ServerTls { pair: new.server(), client_ca: None };
-    let server = Server::tls(&tls, |_| Act::json(200, "{}"));
+    let server = TestServer::tls(&tls, |_| Act::json(200, "{}"));
     let path = std::env::temp_dir().join(format!("gardenlet-cas-{}", hex(12)));
-    let trust = Trust::Bundle(Material::File(path.clone()));
+    let trust = ServerTrust::Bundle(InlineOrFile::File(path.clone()));
     let client = Client::new(Connection::new(server.url()).with_trust(trust), Options::default()).unwrap();
     let works = |pem: &str| {
         std::fs::write(&path, pem).unwrap();
@@ -862,14 +866,15 @@ fn a_file_of_cas_is_read_at_each_handshake() {
 fn the_gardens_clock_is_learned() {
     let ca = Ca::new("ca");
     let tls = ServerTls { pair: ca.issue("server", &["127.0.0.1"], (2020, 2060)), client_ca: None };
-    let answer =
-        |_: &Seen| vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 2026 01:00:00 GMT\r\n".into(), "{}".into())];
-    let (plain, secure) = (Server::plain(answer), Server::tls(&tls, answer));
+    let answer = |_: &SeenRequest| {
+        vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 2026 01:00:00 GMT\r\n".into(), "{}".into())]
+    };
+    let (plain, secure) = (TestServer::plain(answer), TestServer::tls(&tls, answer));
     let trusting = Connection::new(secure.url()).with_ca(ca.pem());
     let table = [
         (trusting.clone(), true, true),
         (trusting.clone(), false, false),
-        (trusting.with_trust(Trust::Insecure), true, false),
+        (trusting.with_trust(ServerTrust::Insecure), true, false),
         (Connection::new(plain.url()), true, false),
     ];
     for (connection, tells_time, learns) in table {
@@ -892,7 +897,7 @@ fn nothing_that_formats_shows_a_secret() {
         proxy_url: Some("http://u:hunter2@proxy".to_owned().into()),
         ..Connection::new("https://h").with_certificate("hunter2", "hunter2")
     };
-    let basic = Credentials::Basic { username: "u".into(), password: "hunter2".to_owned().into() };
+    let basic = AuthorizationSource::Basic { username: "u".into(), password: "hunter2".to_owned().into() };
     let client = Client::new(connection.clone().with_token("hunter2"), Options::default()).unwrap();
     let text = format!(
         "{connection:?} {:?} {basic:?} {client:?} {:?}",

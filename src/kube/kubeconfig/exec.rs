@@ -22,7 +22,7 @@ use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::format::time::parse_rfc3339;
 use crate::format::{base64, view};
-use crate::kube::connection::{Connection, Trust};
+use crate::kube::connection::{Connection, ServerTrust};
 use crate::limits;
 use crate::net::CertificatePair;
 
@@ -168,13 +168,13 @@ impl ExecCache {
                 cluster["proxy-url"] = json!(url.expose());
             }
             match &self.connection.trust {
-                Trust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
-                Trust::Bundle(material) => {
+                ServerTrust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
+                ServerTrust::Bundle(material) => {
                     if let Ok(pem) = material.load() {
                         cluster["certificate-authority-data"] = json!(base64::encode(&pem));
                     }
                 }
-                Trust::System => {}
+                ServerTrust::System => {}
             }
             if let Some(config) = &self.plugin.cluster_config {
                 cluster["config"] = config.clone();

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use self::exec::ExecPlugin;
 use self::file::{Cluster, Exec, File, User};
-use super::connection::{Certificate, Connection, Credentials, Identity, Material, Trust, read_small};
+use super::connection::{
+    AuthorizationSource, Certificate, Connection, Identity, InlineOrFile, ServerTrust, read_small,
+};
 use crate::base::redact::Secret;
 use crate::base::sorted::SortedMap;
 use crate::format::{base64, view, yaml};
@@ -190,28 +192,28 @@ fn keep_first<T>(into: &mut SortedMap<String, T>, more: SortedMap<String, T>) {
 }
 
 /// Inline data takes precedence over a file.
-fn material(what: &str, data: &str, path: &str) -> Result<Option<Material>, Error> {
+fn material(what: &str, data: &str, path: &str) -> Result<Option<InlineOrFile>, Error> {
     if !data.is_empty() {
         let bytes = base64::decode(data.trim().as_bytes())
             .map_err(|_| Error::Invalid(format!("{what}-data is not Base64")))?;
-        return Ok(Some(Material::inline(bytes)));
+        return Ok(Some(InlineOrFile::inline(bytes)));
     }
-    Ok((!path.is_empty()).then(|| Material::File(path.into())))
+    Ok((!path.is_empty()).then(|| InlineOrFile::File(path.into())))
 }
 
-fn trust(cluster: &Cluster) -> Result<Trust, Error> {
+fn trust(cluster: &Cluster) -> Result<ServerTrust, Error> {
     let bundle = material(
         "certificate-authority",
         &cluster.certificate_authority_data,
         &cluster.certificate_authority,
     )?;
     match (cluster.insecure_skip_tls_verify, bundle) {
-        (true, None) => Ok(Trust::Insecure),
+        (true, None) => Ok(ServerTrust::Insecure),
         (true, Some(_)) => Err(Error::Invalid(
             "certificate-authority and insecure-skip-tls-verify contradict each other".to_owned(),
         )),
-        (false, Some(bundle)) => Ok(Trust::Bundle(bundle)),
-        (false, None) => Ok(Trust::System),
+        (false, Some(bundle)) => Ok(ServerTrust::Bundle(bundle)),
+        (false, None) => Ok(ServerTrust::System),
     }
 }
 
@@ -225,7 +227,7 @@ fn certificate(user: &User) -> Result<Option<Certificate>, Error> {
     }
 }
 
-fn credentials(user: &User, cluster: &Cluster) -> Result<Credentials, Error> {
+fn credentials(user: &User, cluster: &Cluster) -> Result<AuthorizationSource, Error> {
     let refuse = |problem: &str| Err(Error::Invalid(problem.to_owned()));
     if user.auth_provider.is_some() {
         return refuse("auth-provider was removed from Kubernetes; use exec");
@@ -239,18 +241,18 @@ fn credentials(user: &User, cluster: &Cluster) -> Result<Credentials, Error> {
     }
     // A token file takes precedence over a token, because it is read again.
     if !user.token_file.is_empty() {
-        return Ok(Credentials::TokenFile(user.token_file.clone().into()));
+        return Ok(AuthorizationSource::TokenFile(user.token_file.clone().into()));
     }
     if !user.token.is_empty() {
-        return Ok(Credentials::Token(Secret::new(user.token.trim().to_owned())));
+        return Ok(AuthorizationSource::Token(Secret::new(user.token.trim().to_owned())));
     }
     if !user.username.is_empty() {
         let password = Secret::new(user.password.clone());
-        return Ok(Credentials::Basic { username: user.username.clone(), password });
+        return Ok(AuthorizationSource::Basic { username: user.username.clone(), password });
     }
     match &user.exec {
-        Some(exec) => Ok(Credentials::Exec(Arc::new(plugin(exec, cluster)?))),
-        None => Ok(Credentials::None),
+        Some(exec) => Ok(AuthorizationSource::Exec(Arc::new(plugin(exec, cluster)?))),
+        None => Ok(AuthorizationSource::None),
     }
 }
 
@@ -290,9 +292,9 @@ fn plugin(exec: &Exec, cluster: &Cluster) -> Result<ExecPlugin, Error> {
 pub fn render(connection: &Connection) -> Result<String, Error> {
     let mut cluster = json!({"server": connection.server});
     match &connection.trust {
-        Trust::System => {}
-        Trust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
-        Trust::Bundle(bundle) => cluster["certificate-authority-data"] = encoded(bundle)?,
+        ServerTrust::System => {}
+        ServerTrust::Insecure => cluster["insecure-skip-tls-verify"] = json!(true),
+        ServerTrust::Bundle(bundle) => cluster["certificate-authority-data"] = encoded(bundle)?,
     }
     if let Some(name) = &connection.tls_server_name {
         cluster["tls-server-name"] = json!(name);
@@ -318,23 +320,23 @@ fn user(identity: &Identity) -> Result<Value, Error> {
         user["client-key-data"] = encoded(&certificate.key)?;
     }
     match &identity.credentials {
-        Credentials::None => {}
-        Credentials::Token(token) => user["token"] = json!(token.expose()),
-        Credentials::TokenFile(path) => user["tokenFile"] = json!(path),
-        Credentials::Basic { username, password } => {
+        AuthorizationSource::None => {}
+        AuthorizationSource::Token(token) => user["token"] = json!(token.expose()),
+        AuthorizationSource::TokenFile(path) => user["tokenFile"] = json!(path),
+        AuthorizationSource::Basic { username, password } => {
             user["username"] = json!(username);
             user["password"] = json!(password.expose());
         }
-        Credentials::Exec(_) => {
+        AuthorizationSource::Exec(_) => {
             return Err(Error::Invalid("a credential plugin cannot be written into a Secret".to_owned()));
         }
     }
     Ok(user)
 }
 
-fn encoded(material: &Material) -> Result<Value, Error> {
+fn encoded(material: &InlineOrFile) -> Result<Value, Error> {
     let bytes = material.load().map_err(|source| {
-        let path = if let Material::File(path) = material { path.clone() } else { PathBuf::new() };
+        let path = if let InlineOrFile::File(path) = material { path.clone() } else { PathBuf::new() };
         Error::Read { path, source }
     })?;
     Ok(json!(base64::encode(&bytes)))

@@ -20,23 +20,29 @@ fn with(cluster: &str, user: &str) -> Result<Connection, String> {
     ))
 }
 
-fn inline(text: &str) -> Material {
-    Material::inline(text)
+fn inline(text: &str) -> InlineOrFile {
+    InlineOrFile::inline(text)
 }
 
 #[test]
 fn clusters_define_the_trust() {
     let table = [
-        ("", Trust::System),
-        ("insecure-skip-tls-verify: true", Trust::Insecure),
-        ("insecure-skip-tls-verify: false", Trust::System),
-        ("certificate-authority: ca.crt", Trust::Bundle(Material::File("/etc/kube/ca.crt".into()))),
-        ("certificate-authority: /ca.crt", Trust::Bundle(Material::File("/ca.crt".into()))),
-        ("certificate-authority: ../x/ca.crt", Trust::Bundle(Material::File("/etc/kube/../x/ca.crt".into()))),
-        ("certificate-authority-data: UEVN", Trust::Bundle(inline("PEM"))),
-        ("certificate-authority-data: UEVN, certificate-authority: ca.crt", Trust::Bundle(inline("PEM"))),
-        ("certificate-authority-data: \"UE\\nVN\\n\"", Trust::Bundle(inline("PEM"))),
-        ("certificate-authority-data: null", Trust::System),
+        ("", ServerTrust::System),
+        ("insecure-skip-tls-verify: true", ServerTrust::Insecure),
+        ("insecure-skip-tls-verify: false", ServerTrust::System),
+        ("certificate-authority: ca.crt", ServerTrust::Bundle(InlineOrFile::File("/etc/kube/ca.crt".into()))),
+        ("certificate-authority: /ca.crt", ServerTrust::Bundle(InlineOrFile::File("/ca.crt".into()))),
+        (
+            "certificate-authority: ../x/ca.crt",
+            ServerTrust::Bundle(InlineOrFile::File("/etc/kube/../x/ca.crt".into())),
+        ),
+        ("certificate-authority-data: UEVN", ServerTrust::Bundle(inline("PEM"))),
+        (
+            "certificate-authority-data: UEVN, certificate-authority: ca.crt",
+            ServerTrust::Bundle(inline("PEM")),
+        ),
+        ("certificate-authority-data: \"UE\\nVN\\n\"", ServerTrust::Bundle(inline("PEM"))),
+        ("certificate-authority-data: null", ServerTrust::System),
     ];
     for (cluster, trust) in table {
         assert_eq!(with(cluster, "").unwrap().trust, trust, "{cluster}");
@@ -52,16 +58,16 @@ fn clusters_define_the_trust() {
 
 #[test]
 fn users_define_the_identity() {
-    let token = |text: &str| Credentials::Token(Secret::new(text.to_owned()));
+    let token = |text: &str| AuthorizationSource::Token(Secret::new(text.to_owned()));
     let table = [
-        ("", Credentials::None),
+        ("", AuthorizationSource::None),
         ("token: t", token("t")),
         ("token: '  t\n'", token("t")),
-        ("tokenFile: token", Credentials::TokenFile("/etc/kube/token".into())),
-        ("token: t, tokenFile: /run/token", Credentials::TokenFile("/run/token".into())),
+        ("tokenFile: token", AuthorizationSource::TokenFile("/etc/kube/token".into())),
+        ("token: t, tokenFile: /run/token", AuthorizationSource::TokenFile("/run/token".into())),
         (
             "username: me, password: pw",
-            Credentials::Basic { username: "me".into(), password: Secret::new("pw".into()) },
+            AuthorizationSource::Basic { username: "me".into(), password: Secret::new("pw".into()) },
         ),
     ];
     for (user, credentials) in table {
@@ -71,7 +77,7 @@ fn users_define_the_identity() {
     let both =
         with("", "client-certificate-data: Qw==, client-certificate: c, client-key: key.pem, token: t")
             .unwrap();
-    let expected = Certificate { chain: inline("C"), key: Material::File("/etc/kube/key.pem".into()) };
+    let expected = Certificate { chain: inline("C"), key: InlineOrFile::File("/etc/kube/key.pem".into()) };
     assert_eq!((both.identity.certificate, both.identity.credentials), (Some(expected), token("t")));
 }
 
@@ -80,7 +86,9 @@ fn plugins_are_read_with_all_their_settings() {
     let exec = "exec: {apiVersion: client.authentication.k8s.io/v1, command: bin/get, args: [a, b], \
         env: [{name: NAME, value: v}], interactiveMode: IfAvailable, provideClusterInfo: true, installHint: try harder}";
     let cluster = "extensions: [{name: client.authentication.k8s.io/exec, extension: {audience: x}}]";
-    let Credentials::Exec(plugin) = with(cluster, exec).unwrap().identity.credentials else { panic!() };
+    let AuthorizationSource::Exec(plugin) = with(cluster, exec).unwrap().identity.credentials else {
+        panic!()
+    };
     let expected = ExecPlugin {
         command: "/etc/kube/bin/get".into(),
         args: vec!["a".into(), "b".into()],
@@ -92,7 +100,7 @@ fn plugins_are_read_with_all_their_settings() {
     };
     assert_eq!(plugin, Arc::new(expected));
     let bare = with("", "exec: {apiVersion: client.authentication.k8s.io/v1beta1, command: get}").unwrap();
-    let Credentials::Exec(plugin) = bare.identity.credentials else { panic!() };
+    let AuthorizationSource::Exec(plugin) = bare.identity.credentials else { panic!() };
     assert_eq!(plugin.command, Path::new("get"), "looked up in PATH");
 }
 
@@ -183,8 +191,8 @@ fn the_first_of_several_files_wins_and_paths_are_relative_to_their_own() {
     let connection = load(&paths).unwrap().select("").unwrap();
     let real = fs::canonicalize(&directory).unwrap();
     assert_eq!(connection.server, "https://b");
-    assert_eq!(connection.trust, Trust::Bundle(Material::File(real.join("b/ca"))));
-    assert_eq!(connection.identity.credentials, Credentials::TokenFile(real.join("a/t")));
+    assert_eq!(connection.trust, ServerTrust::Bundle(InlineOrFile::File(real.join("b/ca"))));
+    assert_eq!(connection.identity.credentials, AuthorizationSource::TokenFile(real.join("a/t")));
     assert!(load(&paths[1..2]).unwrap_err().to_string().starts_with("read "));
     assert!(load(&[paths[1].clone(), directory.join("also-missing")]).is_err());
     fs::remove_dir_all(directory).unwrap();
@@ -204,7 +212,7 @@ fn what_the_agent_writes_can_be_read_again() {
     assert_eq!(text, expected);
     assert_eq!(selected(&text).unwrap(), connection);
     for odd in [
-        Connection::new("https://[fd00::1]").with_trust(Trust::Insecure).with_token("yes"),
+        Connection::new("https://[fd00::1]").with_trust(ServerTrust::Insecure).with_token("yes"),
         Connection {
             proxy_url: Some(Secret::new("socks5://p".into())),
             ..Connection::new("https://h").with_token("12")
@@ -212,9 +220,9 @@ fn what_the_agent_writes_can_be_read_again() {
     ] {
         assert_eq!(selected(&render(&odd).unwrap()).unwrap(), odd);
     }
-    let missing =
-        Connection::new("https://h").with_trust(Trust::Bundle(Material::File("/nonexistent/ca".into())));
+    let missing = Connection::new("https://h")
+        .with_trust(ServerTrust::Bundle(InlineOrFile::File("/nonexistent/ca".into())));
     assert!(matches!(render(&missing), Err(Error::Read { .. })));
-    let plugin = Identity { certificate: None, credentials: Credentials::Exec(Arc::default()) };
+    let plugin = Identity { certificate: None, credentials: AuthorizationSource::Exec(Arc::default()) };
     assert!(render(&Connection { identity: plugin, ..Connection::new("https://h") }).is_err());
 }

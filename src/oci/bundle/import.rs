@@ -3,13 +3,13 @@
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use super::{Bundle, Contents, Error, READ_AGAIN, WRITABLE, blob, blob_path, pack};
+use super::{Bundle, BundleContents, Error, READ_AGAIN, WRITABLE, blob, blob_path, pack};
 use crate::base::capped;
 use crate::base::error::chain;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::base::stop::Stop;
 use crate::limits;
-use crate::oci::cache::{Begun, Cache, Content};
+use crate::oci::cache::{Begun, Cache, VerifiedContent};
 use crate::oci::digest::Digest;
 use crate::oci::manifest::{self, Blob, Next};
 use crate::oci::{Error as Cause, check_size};
@@ -18,15 +18,15 @@ impl Bundle {
     /// Imports all charts and images of another bundle: a directory, a `.tar` or a `.tar.gz`. The index is
     /// updated only after every blob matches its digest and all blobs of each chart are present. With
     /// `expected`, the index must have that digest. Errors: what is wrong with either of the two.
-    pub(crate) fn import(&self, from: &Path, expected: Option<Digest>) -> Result<Contents, Error> {
-        let contents = Contents::read(from)?;
+    pub(crate) fn import(&self, from: &Path, expected: Option<Digest>) -> Result<BundleContents, Error> {
+        let contents = BundleContents::read(from)?;
         let found = contents.digest;
         if let Some(expected) = expected.filter(|expected| *expected != found) {
             let why = format_args!("its digest is {found}, not {expected}");
             return Err(Error::new(from.display(), why, READ_AGAIN));
         }
         let (cache, _lock) = self.open()?;
-        let mut plan = Plan::new(from, &contents);
+        let mut plan = ImportPlan::new(from, &contents);
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
             plan.manifests(&cache)?;
         }
@@ -38,7 +38,7 @@ impl Bundle {
 }
 
 /// The content to import. The manifests must be read first, because they name the rest.
-struct Plan<'a> {
+struct ImportPlan<'a> {
     from: &'a Path,
     /// Manifests that are still to be read, each with the chart that needs it.
     manifests: SortedMap<Digest, String>,
@@ -49,8 +49,8 @@ struct Plan<'a> {
     bytes: u64,
 }
 
-impl<'a> Plan<'a> {
-    fn new(from: &'a Path, contents: &Contents) -> Self {
+impl<'a> ImportPlan<'a> {
+    fn new(from: &'a Path, contents: &BundleContents) -> Self {
         let manifests: SortedMap<_, _> =
             contents.charts.iter().map(|(name, digest)| (*digest, name.clone())).collect();
         let seen = manifests.keys().copied().collect();
@@ -167,8 +167,8 @@ impl Incoming<'_> {
             partial.write(&buffer[..amount]).map_err(failed)?;
         }
         match partial.finish().map_err(failed)? {
-            Content::File(_) => Ok(()),
-            Content::Bytes(_) => Err(Error::new(name, "it cannot be written", WRITABLE)),
+            VerifiedContent::File(_) => Ok(()),
+            VerifiedContent::Bytes(_) => Err(Error::new(name, "it cannot be written", WRITABLE)),
         }
     }
 }

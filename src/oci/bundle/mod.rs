@@ -25,7 +25,7 @@ use crate::limits;
 mod import;
 mod pack;
 
-pub(crate) use pack::{Form, beside, pack};
+pub(crate) use pack::{BundleForm, beside, pack};
 
 const INDEX: &str = "index.json";
 const IMAGES: &str = "images.txt";
@@ -64,11 +64,11 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// References and their digests, each once.
-pub(crate) type Charts = Vec<(String, Digest)>;
+pub(crate) type BundleCharts = Vec<(String, Digest)>;
 /// References of container images.
-pub(crate) type Images = SortedSet<String>;
+pub(crate) type BundleImages = SortedSet<String>;
 /// Blobs and their sizes.
-pub(crate) type Blobs = SortedMap<Digest, u64>;
+pub(crate) type BundleBlobs = SortedMap<Digest, u64>;
 
 /// A bundle in a directory.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Bundle {
         Ok((Cache::of_blobs(folder), lock))
     }
 
-    fn images(&self) -> Result<Images, Error> {
+    fn images(&self) -> Result<BundleImages, Error> {
         let path = self.directory.join(IMAGES);
         let text = read(&path, limits::BUNDLE_IMAGES_BYTES_MAX).map_err(Error::at(&path, READ_AGAIN))?;
         Ok(text.map(|text| images(&text)).unwrap_or_default())
@@ -105,12 +105,12 @@ impl Bundle {
 
     /// All blobs of a chart, each verified against its digest. Errors: the first blob that
     /// is missing or wrong.
-    pub(crate) fn verify(&self, reference: &str, digest: Digest) -> Result<Blobs, Error> {
+    pub(crate) fn verify(&self, reference: &str, digest: Digest) -> Result<BundleBlobs, Error> {
         let missing = |blob: Digest, cause: Cause| match cause {
             Cause::NotInLayout => Error::new(reference, format_args!("blob {blob} is missing"), READ_AGAIN),
             cause => Error::new(reference, chain(&cause), READ_AGAIN),
         };
-        let (layout, mut found, mut next) = (Layout::at(&self.directory), Blobs::new(), digest);
+        let (layout, mut found, mut next) = (Layout::at(&self.directory), BundleBlobs::new(), digest);
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
             let content = layout.manifest(next).map_err(|cause| missing(next, cause))?;
             found.insert(next, u64::try_from(content.len()).unwrap_or(u64::MAX));
@@ -126,13 +126,13 @@ impl Bundle {
                 }
             }
         }
-        Err(Error::new(reference, manifest::Problem::DeepIndex, READ_AGAIN))
+        Err(Error::new(reference, manifest::ArtifactProblem::DeepIndex, READ_AGAIN))
     }
 
     /// Adds charts, whose blobs must exist, to the index. A chart with the same reference is
     /// replaced. Returns the digest of the index, which identifies the whole bundle. Errors: if a
     /// file cannot be written.
-    pub(crate) fn publish(&self, charts: &Charts, images: &Images) -> Result<Digest, Error> {
+    pub(crate) fn publish(&self, charts: &BundleCharts, images: &BundleImages) -> Result<Digest, Error> {
         let path = self.directory.join(INDEX);
         let present = read(&path, limits::OCI_MANIFEST_BYTES_MAX).map_err(Error::at(&path, WRITABLE))?;
         let present = present.map(|index| entries(&path, &index)).transpose()?.unwrap_or_default();
@@ -176,19 +176,19 @@ impl Bundle {
 
 /// The index of a bundle in any form.
 #[derive(Debug)]
-pub(crate) struct Contents {
-    pub(crate) charts: Charts,
+pub(crate) struct BundleContents {
+    pub(crate) charts: BundleCharts,
     /// The images that they name.
-    pub(crate) images: Images,
+    pub(crate) images: BundleImages,
     /// The digest of the index, which identifies the whole bundle.
     pub(crate) digest: Digest,
 }
 
-impl Contents {
+impl BundleContents {
     /// Reads the index of a directory, a `.tar` or a `.tar.gz`, but no blob. Errors: if it cannot be read, or
     /// is not an OCI image layout.
     pub(crate) fn read(from: &Path) -> Result<Self, Error> {
-        let (mut index, mut listed) = (None, Images::new());
+        let (mut index, mut listed) = (None, BundleImages::new());
         let names = [INDEX, IMAGES].map(str::to_owned).into();
         pack::each(from, &names, &mut |name, file| {
             match name {
@@ -235,7 +235,7 @@ fn blob(name: &str) -> Option<Digest> {
     Digest::from_hex(name.strip_prefix("blobs/sha256/")?)
 }
 
-fn images(text: &[u8]) -> Images {
+fn images(text: &[u8]) -> BundleImages {
     let text = String::from_utf8_lossy(text);
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
@@ -266,8 +266,8 @@ fn entry(reference: &str, digest: Digest, content: &[u8]) -> Value {
     json!({"mediaType": kind, "digest": digest.to_string(), "size": content.len(), "annotations": {REF_NAME: reference}})
 }
 
-fn charts(path: &Path, index: &[u8]) -> Result<Charts, Error> {
-    let mut all = Charts::new();
+fn charts(path: &Path, index: &[u8]) -> Result<BundleCharts, Error> {
+    let mut all = BundleCharts::new();
     for entry in entries(path, index)? {
         let digest = entry["digest"].as_str().and_then(Digest::parse);
         let digest =

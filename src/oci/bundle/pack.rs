@@ -12,7 +12,7 @@ use flate2::read::MultiGzDecoder;
 use tar::{EntryType, Header};
 
 use super::import::Incoming;
-use super::{Blobs, Bundle, Error, IMAGES, INDEX, LAYOUT, NO_BUNDLE, READ_AGAIN, blob_path, replace};
+use super::{Bundle, BundleBlobs, Error, IMAGES, INDEX, LAYOUT, NO_BUNDLE, READ_AGAIN, blob_path, replace};
 use crate::base::sorted::SortedSet;
 use crate::limits;
 use crate::oci::file;
@@ -23,7 +23,7 @@ const STORED_BYTES_MAX: usize = 65_535;
 
 /// The form of a bundle, which follows from its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
+pub(crate) enum BundleForm {
     Directory,
     /// `.tar`
     Tar,
@@ -31,7 +31,7 @@ pub(crate) enum Form {
     TarGz,
 }
 
-impl Form {
+impl BundleForm {
     /// The form of a new bundle.
     pub(crate) fn of(path: &Path) -> Self {
         let name = path.to_string_lossy();
@@ -51,12 +51,12 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Packs a bundle with these blobs into one file, atomically. Errors: if a file cannot be read or written.
-pub(crate) fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Error> {
+pub(crate) fn pack(bundle: &Bundle, blobs: &BundleBlobs, to: &Path) -> Result<(), Error> {
     replace(to, &mut |file| {
         let file: &mut dyn Write = file;
         let mut out = BufWriter::new(file);
-        match Form::of(to) {
-            Form::TarGz => {
+        match BundleForm::of(to) {
+            BundleForm::TarGz => {
                 let mut gzip = Stored::begin(&mut out)?;
                 write(bundle, blobs, &mut gzip)?;
                 gzip.end()?;
@@ -67,7 +67,7 @@ pub(crate) fn pack(bundle: &Bundle, blobs: &Blobs, to: &Path) -> Result<(), Erro
     })
 }
 
-fn write(bundle: &Bundle, blobs: &Blobs, out: &mut dyn Write) -> io::Result<()> {
+fn write(bundle: &Bundle, blobs: &BundleBlobs, out: &mut dyn Write) -> io::Result<()> {
     let fixed = [LAYOUT.0, INDEX, IMAGES].map(str::to_owned);
     for name in fixed.into_iter().chain(blobs.keys().map(blob_path)) {
         let mut file = File::open(bundle.directory().join(&name))?;
@@ -231,13 +231,13 @@ mod tests {
     #[test]
     fn the_name_says_the_form() {
         for (name, form) in [
-            ("charts", Form::Directory),
-            ("charts.tar", Form::Tar),
-            ("x/charts.tar.gz", Form::TarGz),
-            ("charts.tgz", Form::TarGz),
-            ("charts.zip", Form::Directory),
+            ("charts", BundleForm::Directory),
+            ("charts.tar", BundleForm::Tar),
+            ("x/charts.tar.gz", BundleForm::TarGz),
+            ("charts.tgz", BundleForm::TarGz),
+            ("charts.zip", BundleForm::Directory),
         ] {
-            assert_eq!(Form::of(Path::new(name)), form, "{name}");
+            assert_eq!(BundleForm::of(Path::new(name)), form, "{name}");
         }
         assert_eq!(beside(Path::new("a/b.tar"), ".partial"), Path::new("a/b.tar.partial"));
     }

@@ -43,16 +43,16 @@ fn put(bundle: &Bundle, chart: &[u8]) -> Digest {
     Digest::of(&manifest)
 }
 
-fn known(charts: &[(&str, Digest)]) -> Charts {
+fn known(charts: &[(&str, Digest)]) -> BundleCharts {
     charts.iter().map(|(name, digest)| ((*name).to_owned(), *digest)).collect()
 }
 
-fn listed(images: &[&str]) -> Images {
+fn listed(images: &[&str]) -> BundleImages {
     images.iter().map(|image| (*image).to_owned()).collect()
 }
 
-fn charts_of(bundle: &Bundle) -> Charts {
-    Contents::read(bundle.directory()).unwrap().charts
+fn charts_of(bundle: &Bundle) -> BundleCharts {
+    BundleContents::read(bundle.directory()).unwrap().charts
 }
 
 /// A bundle with one chart.
@@ -75,9 +75,9 @@ fn published_charts_are_added_to_existing_ones() {
     assert_eq!(fs::read_to_string(bundle.directory().join("images.txt")).unwrap(), "i:1\ni:2\ni:3\n");
     assert_eq!(bundle.verify("x", first).unwrap().len(), 3);
     // Publishing the same charts again changes no byte.
-    assert_eq!(bundle.publish(&both, &Images::new()).unwrap(), index);
+    assert_eq!(bundle.publish(&both, &BundleImages::new()).unwrap(), index);
     // A tag that moves.
-    let moved = bundle.publish(&known(&[("r.example.org/a/b:1", second)]), &Images::new()).unwrap();
+    let moved = bundle.publish(&known(&[("r.example.org/a/b:1", second)]), &BundleImages::new()).unwrap();
     assert!(moved != index && charts_of(&bundle)[0] == ("r.example.org/a/b:1".to_owned(), second));
 }
 
@@ -245,7 +245,7 @@ fn charts_that_announce_too_much_are_refused_before_they_are_written() {
     let bundle = scratch.bundle("large");
     let (cache, lock) = bundle.open().unwrap();
     let kind = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
-    let mut charts = Charts::new();
+    let mut charts = BundleCharts::new();
     for n in 0..200_u32 {
         let part = |of: String| json!({"mediaType": kind, "digest": Digest::of(of.as_bytes()).to_string(), "size": 32 << 20});
         let manifest =
@@ -255,7 +255,7 @@ fn charts_that_announce_too_much_are_refused_before_they_are_written() {
         charts.push((format!("r.example.org/x:{n}"), Digest::of(&manifest)));
     }
     drop((cache, lock));
-    bundle.publish(&charts, &Images::new()).unwrap();
+    bundle.publish(&charts, &BundleImages::new()).unwrap();
     let text = scratch.bundle("target").import(bundle.directory(), None).unwrap_err().to_string();
     assert!(text.contains("its charts take more than 4294967296 bytes"), "{text}");
 }

@@ -37,23 +37,23 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Content whose digest was verified.
 #[derive(Debug)]
-pub enum Content {
+pub enum VerifiedContent {
     /// A file on disk, from its start.
     File(File),
     /// In memory.
     Bytes(Arc<[u8]>),
 }
 
-impl<'a> From<&'a Content> for Archive<'a> {
-    fn from(content: &'a Content) -> Self {
+impl<'a> From<&'a VerifiedContent> for Archive<'a> {
+    fn from(content: &'a VerifiedContent) -> Self {
         match content {
-            Content::Bytes(bytes) => Self::Bytes(bytes),
-            Content::File(file) => Self::File(file),
+            VerifiedContent::Bytes(bytes) => Self::Bytes(bytes),
+            VerifiedContent::File(file) => Self::File(file),
         }
     }
 }
 
-impl Content {
+impl VerifiedContent {
     /// Reads the whole content. Errors: [`Error::Disk`], and [`Error::Large`] beyond `bytes_max`.
     pub fn read_all(self, bytes_max: usize) -> Result<Vec<u8>, Error> {
         let read = match self {
@@ -68,9 +68,9 @@ impl Content {
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
-pub struct Cache(Arc<Shared>);
+pub struct Cache(Arc<SharedCache>);
 
-struct Shared {
+struct SharedCache {
     folder: Option<PathBuf>,
     bytes_max: u64,
     /// The permissions of the files.
@@ -116,7 +116,7 @@ impl Cache {
 
     fn of(folder: Option<PathBuf>, bytes_max: u64, mode: u32) -> Self {
         let state = Mutex::default();
-        Self(Arc::new(Shared { folder, bytes_max, mode, failed: AtomicBool::new(false), state }))
+        Self(Arc::new(SharedCache { folder, bytes_max, mode, failed: AtomicBool::new(false), state }))
     }
 
     /// The number of files and their total size.
@@ -140,11 +140,11 @@ impl Cache {
     }
 
     /// The content with this digest, verified now.
-    pub(super) fn find(&self, digest: Digest) -> Option<Content> {
+    pub(super) fn find(&self, digest: Digest) -> Option<VerifiedContent> {
         let content = self.lock().memory.get(&digest).cloned();
         if let Some(content) = content {
             self.lock().touch(digest);
-            return Some(Content::Bytes(content));
+            return Some(VerifiedContent::Bytes(content));
         }
         let path = self.folder()?.join(digest.hex());
         let mut file = match file::open_own(&path) {
@@ -156,7 +156,7 @@ impl Cache {
             Ok(found) if found == digest => {
                 file.rewind().ok()?;
                 self.lock().touch(digest);
-                Some(Content::File(file))
+                Some(VerifiedContent::File(file))
             }
             _ => {
                 log::warn!(path = path.display().to_string().as_str(); "A cached chart is damaged and is fetched again");
@@ -263,7 +263,7 @@ impl Cache {
 /// The start of a fetch.
 pub(super) enum Begun<'a> {
     /// The content exists already.
-    There(Content),
+    There(VerifiedContent),
     /// The content must be fetched.
     Fetch(Box<Partial<'a>>),
 }
@@ -394,7 +394,7 @@ impl Partial<'_> {
     }
 
     /// Verifies the content and adds it to the cache; discards wrong content.
-    pub(super) fn finish(mut self) -> Result<Content, Error> {
+    pub(super) fn finish(mut self) -> Result<VerifiedContent, Error> {
         let expected = self.reservation.digest;
         let found = self.hasher.clone().finish();
         if found != expected {
@@ -413,12 +413,12 @@ impl Partial<'_> {
                 if let Some(folder) = cache.folder() {
                     cache.evict(folder, expected);
                 }
-                Ok(Content::File(file))
+                Ok(VerifiedContent::File(file))
             }
             (Sink::Memory(bytes), _) => {
                 let content: Arc<[u8]> = bytes.into();
                 cache.remember(expected, &content);
-                Ok(Content::Bytes(content))
+                Ok(VerifiedContent::Bytes(content))
             }
             (Sink::File(_), None) => Err(Error::Stopped),
         }

@@ -32,7 +32,7 @@ impl Drop for Scratch {
     }
 }
 
-fn content(found: Option<Content>) -> Option<Vec<u8>> {
+fn content(found: Option<VerifiedContent>) -> Option<Vec<u8>> {
     found.map(|content| content.read_all(1 << 20).unwrap())
 }
 

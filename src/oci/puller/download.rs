@@ -4,9 +4,9 @@ use std::io::Read as _;
 use std::sync::Arc;
 
 use crate::net;
-use crate::oci::cache::{Begun, Content, Partial};
+use crate::oci::cache::{Begun, Partial, VerifiedContent};
 use crate::oci::check_size;
-use crate::oci::error::{Error, Verdict};
+use crate::oci::error::{Error, PullVerdict};
 use crate::oci::manifest::Blob;
 use crate::oci::session::{Question, Session};
 
@@ -22,12 +22,12 @@ impl Puller {
         errand: Errand<'_>,
         session: &mut Session<'_>,
         blob: Blob,
-    ) -> Result<Content, Error> {
+    ) -> Result<VerifiedContent, Error> {
         check_size(blob)?;
         if self.asks {
             let (path, from) = (format!("blobs/{}", blob.digest), blob.bytes.saturating_sub(1));
             let answer = session.ask(Question { from, ..Question::small("GET", &path, "*/*") });
-            return answer.map(|_| Content::Bytes(Arc::default()));
+            return answer.map(|_| VerifiedContent::Bytes(Arc::default()));
         }
         loop {
             let mut partial = match self.cache.begin(blob.digest, errand.stop)? {
@@ -67,7 +67,7 @@ impl Puller {
                 let start = partial.bytes();
                 match self.receive(errand, session, blob, partial) {
                     Err(error) if partial.bytes() >= start.saturating_add(PROGRESS_BYTES) => {
-                        if error.verdict() == Verdict::Retry { Ok(()) } else { Err(error) }
+                        if error.verdict() == PullVerdict::Retry { Ok(()) } else { Err(error) }
                     }
                     other => other,
                 }

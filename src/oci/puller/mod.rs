@@ -17,16 +17,16 @@ use crate::config::settings::Registry;
 use crate::limits;
 use crate::net;
 
-use super::cache::{Cache, Content};
+use super::cache::{Cache, VerifiedContent};
 use super::digest::Digest;
-use super::error::{Error, Verdict};
+use super::error::{Error, PullVerdict};
 use super::layout::Layout;
-use super::manifest::{self, Next, Problem};
-use super::reference::Target;
+use super::manifest::{self, ArtifactProblem, Next};
+use super::reference::TagOrDigest;
 use super::session::{Question, Session};
-use super::source::{self, Endpoint, Source};
-use super::wire::{Network, Running, Wire};
-use super::{Order, check_size};
+use super::source::{self, Endpoint, RegistrySource};
+use super::wire::{RegistryNetwork, RunningPools, Wire};
+use super::{PullOrder, check_size};
 
 /// How long a pull waits for its turn, and how often it checks.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
@@ -35,10 +35,10 @@ const TURN_LOOK: Duration = Duration::from_millis(50);
 /// Pulls charts. Pulls share the cache, and the pauses that registries requested.
 #[derive(Debug)]
 pub struct Puller {
-    network: Network,
+    network: RegistryNetwork,
     registries: Vec<Registry>,
     cache: Cache,
-    running: Running,
+    running: RunningPools,
     quiet: Mutex<SortedMap<String, Mono>>,
     /// Whether all parts of an artifact should be cached.
     whole: bool,
@@ -54,20 +54,20 @@ pub struct Puller {
 
 /// The result of a pull.
 #[derive(Debug)]
-pub(crate) struct Pulled {
+pub(crate) struct PulledChart {
     /// The digest that the reference resolves to, of a manifest or an index.
     pub(crate) digest: Digest,
     /// The chart's archive (`.tgz`).
-    pub(crate) chart: Content,
+    pub(crate) chart: VerifiedContent,
 }
 
 /// A turn to pull, until dropped.
-struct Turn<'a> {
+struct PullTurn<'a> {
     under_way: &'a AtomicUsize,
     _worker: Option<ChartTurn>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for PullTurn<'_> {
     fn drop(&mut self) {
         self.under_way.fetch_sub(1, Ordering::SeqCst);
     }
@@ -76,21 +76,21 @@ impl Drop for Turn<'_> {
 /// One pull: its deadline and its stop signal.
 #[derive(Clone, Copy)]
 struct Errand<'a> {
-    order: &'a Order,
+    order: &'a PullOrder,
     stop: &'a Stop,
     deadline: Mono,
 }
 
 impl Errand<'_> {
     const fn is_pinned(&self) -> bool {
-        matches!(self.order.reference.target, Target::Digest(_))
+        matches!(self.order.reference.target, TagOrDigest::Digest(_))
     }
 }
 
 impl Puller {
     /// A puller whose pulls end when `stop` is pulled.
-    pub fn new(network: Network, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
-        let (running, quiet) = (Running::until(stop), Mutex::default());
+    pub fn new(network: RegistryNetwork, registries: Vec<Registry>, cache: Cache, stop: &Stop) -> Self {
+        let (running, quiet) = (RunningPools::until(stop), Mutex::default());
         let (under_way, clock, metrics) = (AtomicUsize::new(0), Clock::system(), Metrics::new());
         Self {
             network,
@@ -115,7 +115,7 @@ impl Puller {
     }
 
     /// Asks each source once whether it has the chart; fetches at most its last byte.
-    pub fn ask(mut self, order: &Order, stop: &Stop) -> Vec<(String, Option<Error>)> {
+    pub fn ask(mut self, order: &PullOrder, stop: &Stop) -> Vec<(String, Option<Error>)> {
         self.asks = true;
         let errand = self.errand(order, stop);
         let ask = |source| {
@@ -144,13 +144,13 @@ impl Puller {
     }
 
     /// The chart's archive (`.tgz`). Errors: [`Error`]; its verdict names the remedy.
-    pub fn pull(&self, order: &Order, stop: &Stop) -> Result<Content, Error> {
+    pub fn pull(&self, order: &PullOrder, stop: &Stop) -> Result<VerifiedContent, Error> {
         self.fetch(order, stop).map(|pulled| pulled.chart)
     }
 
     /// The chart's archive, and the digest behind the reference. Errors: [`Error`]; its
     /// verdict names the remedy.
-    pub(crate) fn fetch(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
+    pub(crate) fn fetch(&self, order: &PullOrder, stop: &Stop) -> Result<PulledChart, Error> {
         let pulled = self.obtain(order, stop);
         // The traffic with the registry, its mirrors, token services, and the targets of redirects.
         self.running.traffic.count(&self.metrics, "registry");
@@ -160,9 +160,9 @@ impl Puller {
         pulled
     }
 
-    fn obtain(&self, order: &Order, stop: &Stop) -> Result<Pulled, Error> {
+    fn obtain(&self, order: &PullOrder, stop: &Stop) -> Result<PulledChart, Error> {
         if !self.whole
-            && let Target::Digest(digest) = order.reference.target
+            && let TagOrDigest::Digest(digest) = order.reference.target
             && let Some(found) = self.cached(digest, true)
         {
             return found;
@@ -171,7 +171,7 @@ impl Puller {
         let errand = self.errand(order, stop);
         let mut failures = Vec::new();
         let mut sources = source::sources(&order.reference, &self.registries);
-        sources.retain(|source| !self.whole || !matches!(source, Source::Layout(_)));
+        sources.retain(|source| !self.whole || !matches!(source, RegistrySource::Layout(_)));
         let last = sources.len().saturating_sub(1);
         for (index, source) in sources.into_iter().enumerate() {
             let (name, result) = self.pull_from(errand, &source);
@@ -193,26 +193,26 @@ impl Puller {
         }
     }
 
-    fn errand<'e>(&self, order: &'e Order, stop: &'e Stop) -> Errand<'e> {
+    fn errand<'e>(&self, order: &'e PullOrder, stop: &'e Stop) -> Errand<'e> {
         let deadline = self.clock.mono().saturating_add(Duration::from_secs(limits::OCI_PULL_S_MAX));
         Errand { order, stop, deadline }
     }
 
     /// Pulls from one source; returns its name too.
-    fn pull_from(&self, errand: Errand<'_>, source: &Source) -> (String, Result<Pulled, Error>) {
+    fn pull_from(&self, errand: Errand<'_>, source: &RegistrySource) -> (String, Result<PulledChart, Error>) {
         match source {
-            Source::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
-            Source::Mirror(endpoint) => {
+            RegistrySource::Layout(dir) => (dir.display().to_string(), pull_from_layout(errand, dir)),
+            RegistrySource::Mirror(endpoint) => {
                 (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, false))
             }
-            Source::Registry(endpoint) => {
+            RegistrySource::Registry(endpoint) => {
                 (endpoint.host.clone(), self.pull_from_registry(errand, endpoint, true))
             }
         }
     }
 
     /// A turn to use the network. A longer wait would block a thread that others need; the key is retried instead.
-    fn turn(&self, stop: &Stop) -> Result<Turn<'_>, Error> {
+    fn turn(&self, stop: &Stop) -> Result<PullTurn<'_>, Error> {
         let until = self.clock.mono().saturating_add(TURN_PATIENCE);
         loop {
             if let Some(turn) = self.turn_now() {
@@ -227,25 +227,25 @@ impl Puller {
         }
     }
 
-    fn turn_now(&self) -> Option<Turn<'_>> {
+    fn turn_now(&self) -> Option<PullTurn<'_>> {
         let worker = match &self.workers {
             Some(workers) => Some(workers.chart()?),
             None => None,
         };
         let take = |now| (now < limits::OCI_PULLS_MAX).then_some(now + 1);
         self.under_way.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).ok()?;
-        Some(Turn { under_way: &self.under_way, _worker: worker })
+        Some(PullTurn { under_way: &self.under_way, _worker: worker })
     }
 
     /// The cached chart of a manifest; `None` if any part is missing.
-    fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<Pulled, Error>> {
+    fn cached(&self, digest: Digest, is_pinned: bool) -> Option<Result<PulledChart, Error>> {
         let mut next = digest;
         for _ in 0..=limits::OCI_INDEX_DEPTH_MAX {
             let content = self.cache.find(next)?.read_all(limits::OCI_MANIFEST_BYTES_MAX).ok()?;
             match manifest::read(&content) {
                 Ok(Next::Chart(blob)) => {
                     let found = self.cache.find(blob.digest)?;
-                    return Some(Ok(Pulled { digest, chart: self.hit(found) }));
+                    return Some(Ok(PulledChart { digest, chart: self.hit(found) }));
                 }
                 Ok(Next::Manifest(digest)) => next = digest,
                 Err(problem) => return Some(Err(Error::Manifest { problem, is_pinned })),
@@ -254,7 +254,7 @@ impl Puller {
         None
     }
 
-    fn hit(&self, found: Content) -> Content {
+    fn hit(&self, found: VerifiedContent) -> VerifiedContent {
         let help = "Charts of registries that were in the cache already.";
         self.metrics.add("gardenlet_chart_cache_hits_total", help, &[], 1.0);
         found
@@ -265,7 +265,7 @@ impl Puller {
         errand: Errand<'_>,
         endpoint: &Endpoint,
         is_itself: bool,
-    ) -> Result<Pulled, Error> {
+    ) -> Result<PulledChart, Error> {
         let order = errand.order;
         self.respect_pause(&endpoint.host)?;
         let login = order.keychain.find(&endpoint.host, &endpoint.repository).cloned();
@@ -275,7 +275,7 @@ impl Puller {
         let wire = Wire::new(&self.network, &self.registries, running, host, bundle);
         let mut session = Session::new(wire, endpoint.clone(), login);
         if !self.whole
-            && let Target::Tag(tag) = &order.reference.target
+            && let TagOrDigest::Tag(tag) = &order.reference.target
             && let Some(digest) = self.patiently(errand, || resolve(&mut session, tag))?
             && let Some(found) = self.cached(digest, false)
         {
@@ -289,17 +289,17 @@ impl Puller {
             self.cache.put(digest, &content);
             let root = *root.get_or_insert(digest);
             match next {
-                Next::Manifest(digest) => target = Target::Digest(digest),
+                Next::Manifest(digest) => target = TagOrDigest::Digest(digest),
                 Next::Chart(blob) => {
                     if self.whole {
                         self.parts(errand, &mut session, &content)?;
                     }
                     let chart = self.chart(errand, &mut session, blob)?;
-                    return Ok(Pulled { digest: root, chart });
+                    return Ok(PulledChart { digest: root, chart });
                 }
             }
         }
-        Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned: errand.is_pinned() })
+        Err(Error::Manifest { problem: ArtifactProblem::DeepIndex, is_pinned: errand.is_pinned() })
     }
 
     /// Fetches everything that a manifest names into the cache.
@@ -310,7 +310,7 @@ impl Puller {
     }
 }
 
-fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Pulled, Error> {
+fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<PulledChart, Error> {
     let reference = &errand.order.reference;
     let layout = Layout::open(dir, &reference.repository);
     let root = layout.resolve(reference)?;
@@ -322,11 +322,11 @@ fn pull_from_layout(errand: Errand<'_>, dir: &std::path::Path) -> Result<Pulled,
             Next::Manifest(next) => digest = next,
             Next::Chart(blob) => {
                 check_size(blob)?;
-                return layout.chart(blob).map(|chart| Pulled { digest: root, chart });
+                return layout.chart(blob).map(|chart| PulledChart { digest: root, chart });
             }
         }
     }
-    Err(Error::Manifest { problem: Problem::DeepIndex, is_pinned })
+    Err(Error::Manifest { problem: ArtifactProblem::DeepIndex, is_pinned })
 }
 
 /// The digest that a tag points to now, if the registry sends it in a header.
@@ -335,13 +335,13 @@ fn resolve(session: &mut Session<'_>, tag: &str) -> Result<Option<Digest>, Error
     match session.ask(Question::small("HEAD", &path, manifest::ACCEPT)) {
         Ok(response) => Ok(response.header("docker-content-digest").and_then(Digest::parse)),
         // Not every registry supports HEAD; the response to GET tells why.
-        Err(error @ Error::Status { .. }) if error.verdict() != Verdict::Retry => Ok(None),
+        Err(error @ Error::Status { .. }) if error.verdict() != PullVerdict::Retry => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Fetches and verifies a manifest.
-fn fetch_manifest(session: &mut Session<'_>, target: &Target) -> Result<(Digest, Vec<u8>), Error> {
+fn fetch_manifest(session: &mut Session<'_>, target: &TagOrDigest) -> Result<(Digest, Vec<u8>), Error> {
     let path = format!("manifests/{target}");
     let mut response = session.ask(Question::small("GET", &path, manifest::ACCEPT))?;
     let announced = response.header("docker-content-digest").and_then(Digest::parse);
@@ -353,7 +353,7 @@ fn fetch_manifest(session: &mut Session<'_>, target: &Target) -> Result<(Digest,
         source => Error::Net { host: session.host().to_owned(), source },
     })?;
     let found = Digest::of(&content);
-    let expected = if let Target::Digest(digest) = target { Some(*digest) } else { announced };
+    let expected = if let TagOrDigest::Digest(digest) = target { Some(*digest) } else { announced };
     match expected {
         Some(expected) if expected != found => Err(Error::Digest { what: "manifest", expected, found }),
         _ => Ok((found, content)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::base::backoff::Backoff;
 use crate::base::lock::IgnorePoison;
 use crate::limits;
-use crate::oci::error::{Error, Verdict};
+use crate::oci::error::{Error, PullVerdict};
 
 use super::{Errand, Puller};
 
@@ -39,7 +39,7 @@ impl Puller {
             let is_over = self.asks
                 || backoff.failures() >= limits::OCI_ATTEMPTS_MAX
                 || self.clock.mono().saturating_add(pause) >= errand.deadline;
-            let is_hopeless = error.verdict() != Verdict::Retry
+            let is_hopeless = error.verdict() != PullVerdict::Retry
                 || matches!(error, Error::Stopped | Error::Quiet { .. } | Error::Disk { .. });
             if is_over || is_hopeless {
                 return Err(error);

@@ -1,7 +1,7 @@
 //! What a component says about itself.
 
 use crate::shoot::secrets::Certificate;
-use crate::shoot::{Outside, View};
+use crate::shoot::{Outside, ShootView};
 
 use super::super::row::Row;
 use super::workload::Workload;
@@ -13,7 +13,7 @@ pub(crate) struct Component {
     /// The names of its images in the image vector.
     pub(crate) images: &'static [&'static str],
     /// Its certificates. `Outside` is the address of the API server, once it is known.
-    pub(crate) certificates: fn(&View, Option<&Outside>) -> Vec<Certificate>,
+    pub(crate) certificates: fn(&ShootView, Option<&Outside>) -> Vec<Certificate>,
     /// Its workloads in the namespace of the control plane.
     pub(crate) workloads: &'static [Workload],
     /// When its workloads stop for a hibernation.

@@ -2,27 +2,27 @@
 
 use crate::api::meta::Key;
 use crate::components::managed::{self, Managed};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 
 use super::super::times::STORE_PERIOD;
 use super::super::work::Work;
 
 /// Writes a ManagedResource of the Shoot.
-pub(super) fn deploy(work: &mut Work, managed: &Managed) -> Result<Step, Failed> {
+pub(super) fn deploy(work: &mut Work, managed: &Managed) -> Result<TaskStep, Failed> {
     let generation = managed::deploy(&work.env.seed, managed)?;
     work.generations.insert(managed.name.clone(), generation);
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Whether its objects are applied and healthy.
-pub(super) fn wait_healthy(work: &Work, name: &str) -> Result<Step, Failed> {
+pub(super) fn wait_healthy(work: &Work, name: &str) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), name);
     let generation = work.generations.get(name).copied().unwrap_or_default();
     let Some(found) = work.env.managed.get(&key) else {
-        return Ok(Step::again(STORE_PERIOD, format!("ManagedResource {key} does not exist yet")));
+        return Ok(TaskStep::again(STORE_PERIOD, format!("ManagedResource {key} does not exist yet")));
     };
     Ok(match found.unhealthy(generation) {
-        None => Step::Done,
-        Some(why) => Step::again(STORE_PERIOD, format!("ManagedResource {key} {why}")),
+        None => TaskStep::Done,
+        Some(why) => TaskStep::again(STORE_PERIOD, format!("ManagedResource {key} {why}")),
     })
 }

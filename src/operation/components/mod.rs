@@ -13,7 +13,7 @@ pub(crate) mod shoot_system;
 pub(crate) mod workload;
 
 use crate::shoot::secrets::Certificate;
-use crate::shoot::{Outside, View};
+use crate::shoot::{Outside, ShootView};
 
 use component::Component;
 use workload::Workload;
@@ -36,7 +36,7 @@ pub fn images() -> impl Iterator<Item = &'static str> {
 }
 
 /// The certificates of all components.
-pub fn certificates(view: &View, outside: Option<&Outside>) -> Vec<Certificate> {
+pub fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate> {
     COMPONENTS.iter().flat_map(|component| (component.certificates)(view, outside)).collect()
 }
 

@@ -6,7 +6,7 @@ use crate::api::core::{DEPLOYMENT, STATEFUL_SET};
 use crate::api::meta::{Key, Metadata, Resource};
 use crate::base::clock::Timestamp;
 use crate::components::scale;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Error, Seed};
 
 use super::super::work::Work;
@@ -56,13 +56,13 @@ impl Workload {
     ///
     /// # Errors
     /// A request fails.
-    pub(crate) fn wait_stopped(self, seed: &Seed, namespace: &str) -> Result<Step, Failed> {
+    pub(crate) fn wait_stopped(self, seed: &Seed, namespace: &str) -> Result<TaskStep, Failed> {
         let key = Key::new(namespace, self.name());
         if let Self::Etcd(role) = self
             && scale::replicas(seed, &druid::ETCD, &key)?.is_some()
         {
             let step = druid::wait(seed, namespace, role)?;
-            if step != Step::Done {
+            if step != TaskStep::Done {
                 return Ok(step);
             }
         }
@@ -74,9 +74,9 @@ impl Workload {
 /// How soon to check again whether something is gone.
 const SOON: Duration = Duration::from_secs(1);
 
-pub(crate) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<Step, Failed> {
+pub(crate) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<TaskStep, Failed> {
     let Some(found) = seed.find::<Metadata>(resource, key)? else {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     };
     let finalizers = found.metadata.finalizers.join(", ");
     let why = match finalizers.as_str() {
@@ -85,7 +85,7 @@ pub(crate) fn wait_gone(seed: &Seed, resource: &Resource, key: &Key) -> Result<S
             format!(": it has finalizers {finalizers}, and the controllers that set them must remove them")
         }
     };
-    Ok(Step::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
+    Ok(TaskStep::again(SOON, format!("{} {key} is still there{why}", resource.kind)))
 }
 
 pub(super) fn replicas(work: &Work, resource: &Resource, name: &str) -> Result<Option<i64>, Error> {

@@ -5,7 +5,7 @@
 
 pub(super) mod tasks;
 
-use crate::extension::Moment;
+use crate::extension::ReconcileMoment;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::evidence::only_in_the_log;
@@ -82,7 +82,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Deploying extension resources before kube-apiserver",
         |work, _| extensions::BEFORE.deploy(work),
-        |seen| seen.extensions(Moment::Before, false),
+        |seen| seen.extensions(ReconcileMoment::Before, false),
     )
     .after(&["Initializing secrets management", "Deploying referenced resources"])
     .when(Facts::is_awake)
@@ -90,7 +90,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Waiting until extension resources handled before kube-apiserver are ready",
         |work, attempt| extensions::BEFORE.wait(work, attempt),
-        |seen| seen.extensions(Moment::Before, true),
+        |seen| seen.extensions(ReconcileMoment::Before, true),
     )
     .after(&["Deploying extension resources before kube-apiserver"])
     .when(Facts::waits_awake),
@@ -126,7 +126,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Deploying extension resources after kube-apiserver",
         |work, _| extensions::AFTER.deploy(work),
-        |seen| seen.extensions(Moment::After, false),
+        |seen| seen.extensions(ReconcileMoment::After, false),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
     .when(Facts::is_awake)
@@ -134,7 +134,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Waiting until extension resources handled after kube-apiserver are ready",
         |work, attempt| extensions::AFTER.wait(work, attempt),
-        |seen| seen.extensions(Moment::After, true),
+        |seen| seen.extensions(ReconcileMoment::After, true),
     )
     .after(&["Deploying extension resources after kube-apiserver"])
     .when(Facts::waits_awake),
@@ -142,7 +142,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Hibernating extension resources before kube-apiserver hibernation",
         |work, _| extensions::AFTER.deploy(work),
-        |seen| seen.extensions(Moment::After, false),
+        |seen| seen.extensions(ReconcileMoment::After, false),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
     .when(|facts| facts.is_hibernated)
@@ -150,7 +150,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
         |work, attempt| extensions::AFTER.wait(work, attempt),
-        |seen| seen.extensions(Moment::After, true),
+        |seen| seen.extensions(ReconcileMoment::After, true),
     )
     .after(&["Hibernating extension resources before kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits()),
@@ -168,7 +168,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Hibernating extension resources after kube-apiserver hibernation",
         |work, _| extensions::BEFORE.deploy(work),
-        |seen| seen.extensions(Moment::Before, false),
+        |seen| seen.extensions(ReconcileMoment::Before, false),
     )
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
@@ -176,7 +176,7 @@ static ROWS: [Row; 28] = [
     Row::new(
         "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
         |work, attempt| extensions::BEFORE.wait(work, attempt),
-        |seen| seen.extensions(Moment::Before, true),
+        |seen| seen.extensions(ReconcileMoment::Before, true),
     )
     .after(&["Hibernating extension resources after kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits())

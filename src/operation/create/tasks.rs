@@ -6,7 +6,7 @@ use crate::api::core::POD;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata};
 use crate::extension::required;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch};
 use crate::runtime::write;
 use crate::secrets::{KEY_AGAIN, Secrets};
@@ -17,23 +17,23 @@ use super::super::components;
 use super::super::work::Work;
 use super::super::{cluster, status};
 
-pub(crate) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let registrations = work.env.registered();
     let dns = work.view.dns_types();
     let backup = work.view.backup["provider"].as_str();
-    let required = required::of_shoot(&work.shoot, &work.inputs.seed, (&dns, backup), &registrations);
+    let required = required::of_shoot(&work.shoot, &work.inputs.seed, &dns, backup, &registrations);
     match required::missing(&required, &registrations, &work.env.installations.values()) {
-        None => Ok(Step::Done),
+        None => Ok(TaskStep::Done),
         Some(why) => Err(Failed::new(why)),
     }
 }
 
-pub(crate) fn namespace(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn namespace(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     plane::ensure(&work.env.seed, &work.view, &work.env.registered())
 }
 
 /// The identity is written once and never changes.
-pub(crate) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn identity(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if let Some(patch) = status::cluster_identity(&work.shoot, &work.view.cluster_identity) {
         let shoot = work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
         let mut known = work.shoot.clone();
@@ -42,26 +42,26 @@ pub(crate) fn identity(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         // Not earlier: a retry sees by it that the `Cluster` does not contain the identity yet.
         work.shoot = known;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-pub(crate) fn secrets(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn secrets(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if work.session.is_none() {
         work.session = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
     }
-    let Some(session) = &mut work.session else { return Ok(Step::Done) };
+    let Some(session) = &mut work.session else { return Ok(TaskStep::Done) };
     let outside = work.results.outside.get();
     let certificates = components::certificates(&work.view, outside);
     let made = match secrets::ensure(session, &work.view, &certificates)? {
-        secrets::Ensured::All(made) => made,
-        secrets::Ensured::Making(why) => return Ok(Step::again(KEY_AGAIN, why)),
+        secrets::EnsuredSecrets::All(made) => made,
+        secrets::EnsuredSecrets::Making(why) => return Ok(TaskStep::again(KEY_AGAIN, why)),
     };
     cluster::name_kubeconfig(&work.env.seed, work.plane(), made.generic_kubeconfig())?;
     garden::ensure(&work.env.garden, &work.view, work.results.secrets.set(made))
 }
 
 /// Deletes the pods that must restart because others have changed their configuration.
-pub(crate) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let selector = "maintenance.gardener.cloud/restart=true".to_owned();
     let params = ListParams { label_selector: selector, ..ListParams::default() };
     let mut names = Vec::new();
@@ -72,5 +72,5 @@ pub(crate) fn restart_pods(work: &mut Work, _: &Attempt) -> Result<Step, Failed>
         // One by one: the agent's role does not allow deleting a collection.
         write::delete(&work.env.seed, &POD, &Key::new(work.plane(), name))?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }

@@ -8,7 +8,7 @@
 pub(super) mod found;
 pub(super) mod tasks;
 
-use crate::shoot::cleaner::Stage;
+use crate::shoot::cleaner::CleanupStage;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::create::tasks as create;
@@ -66,24 +66,24 @@ static ROWS: [Row; 26] = [
     // Everything in the cluster, and then its controllers.
     Row::new(
         "Cleaning up webhooks",
-        |work, _| tasks::sweep(work, Stage::Webhooks),
-        |seen| seen.inside(Stage::Webhooks),
+        |work, _| tasks::sweep(work, CleanupStage::Webhooks),
+        |seen| seen.inside(CleanupStage::Webhooks),
     )
     .after(&["Initializing connection to Shoot"])
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
     Row::new(
         "Cleaning extended API groups",
-        |work, _| tasks::sweep(work, Stage::Apis),
-        |seen| seen.inside(Stage::Apis),
+        |work, _| tasks::sweep(work, CleanupStage::Apis),
+        |seen| seen.inside(CleanupStage::Apis),
     )
     .after(&["Initializing connection to Shoot", "Waiting until kube-controller-manager is active"])
     .when(|facts| facts.cleans() && !facts.keeps_api_extensions)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
     Row::new(
         "Cleaning Kubernetes resources",
-        |work, _| tasks::sweep(work, Stage::Resources),
-        |seen| seen.inside(Stage::Resources),
+        |work, _| tasks::sweep(work, CleanupStage::Resources),
+        |seen| seen.inside(CleanupStage::Resources),
     )
     .after(&["Cleaning extended API groups", "Waiting until kube-controller-manager is active"])
     .when(Facts::cleans)
@@ -195,7 +195,7 @@ const GONE: [&str; 3] = [
 mod tests {
     use super::found::Found;
     use super::*;
-    use crate::flow::Outline;
+    use crate::flow::TaskOutline;
 
     fn names(found: Found) -> Vec<&'static str> {
         let tasks = TABLE.outline(&Facts { found, ..Facts::default() });
@@ -232,7 +232,7 @@ mod tests {
     }
 
     /// Whether a task starts only after another one has ended.
-    fn waits(tasks: &[Outline], later: &str, earlier: &str) -> bool {
+    fn waits(tasks: &[TaskOutline], later: &str, earlier: &str) -> bool {
         let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
         let (mut open, earlier) = (vec![place(later)], place(earlier));
         while let Some(task) = open.pop() {

@@ -10,14 +10,14 @@ use crate::base::error::chain;
 use crate::format::duration;
 use crate::kube::ListParams;
 use crate::limits;
-use crate::shoot::cleaner::{self, Stage};
+use crate::shoot::cleaner::{self, CleanupStage};
 
 use super::super::kinds::Operation;
 use super::{Found, Looker, Seen, missing};
 
 impl Looker<'_> {
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
-    pub(crate) fn inside(&self, stage: Stage) -> Found {
+    pub(crate) fn inside(&self, stage: CleanupStage) -> Found {
         let found = self
             .shoots
             .connect(self.plane())
@@ -93,7 +93,7 @@ fn still_there(found: Vec<String>) -> Vec<String> {
     }
 }
 
-fn remedy(shoot: &Value, stage: Stage) -> String {
+fn remedy(shoot: &Value, stage: CleanupStage) -> String {
     let name = stage.annotation();
     match cleaner::finalized_after(shoot, stage) {
         Ok(time) => format!(
@@ -161,11 +161,11 @@ mod tests {
 
     #[test]
     fn the_time_until_finalizers_go_is_told() {
-        let name = Stage::Apis.annotation();
-        assert!(remedy(&json!({}), Stage::Apis).contains("1h0m0s"));
-        assert!(remedy(&json!({}), Stage::Webhooks).contains("5m0s"));
+        let name = CleanupStage::Apis.annotation();
+        assert!(remedy(&json!({}), CleanupStage::Apis).contains("1h0m0s"));
+        assert!(remedy(&json!({}), CleanupStage::Webhooks).contains("5m0s"));
         let annotated =
-            |value: &str| remedy(&json!({"metadata": {"annotations": {name: value}}}), Stage::Apis);
+            |value: &str| remedy(&json!({"metadata": {"annotations": {name: value}}}), CleanupStage::Apis);
         let short = annotated("20");
         assert!(short.contains("removed 20s after") && short.contains(name), "{short}");
         // A Shoot can only shorten this time, and only with a number.

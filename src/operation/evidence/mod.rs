@@ -13,12 +13,12 @@ use crate::backup;
 use crate::base::clock::Timestamp;
 use crate::components::rollout::{self, Account};
 use crate::config::Settings;
-use crate::extension::{self, Class, Moment, Target};
+use crate::extension::{self, ExtensionClass, ExtensionObject, ReconcileMoment};
 use crate::flow::Failed;
 use crate::kube::{Garden, Seed};
-use crate::resources::Watched;
+use crate::resources::ManagedResourceHead;
 use crate::runtime::events;
-use crate::shoot::client::Connector;
+use crate::shoot::client::ShootConnector;
 
 use super::kinds::Operation;
 use super::{look, records};
@@ -44,7 +44,7 @@ pub(crate) struct Looker<'a> {
     pub(crate) garden: &'a Garden,
     pub(crate) seed: &'a Seed,
     /// Makes clients of Shoots.
-    pub(crate) shoots: &'a Connector,
+    pub(crate) shoots: &'a ShootConnector,
     pub(crate) settings: &'a Settings,
     pub(crate) operation: Operation,
     /// The Seed in the garden.
@@ -172,7 +172,9 @@ impl Looker<'_> {
     }
 
     fn managed(&self, name: &str, must_be_healthy: bool) -> Found {
-        let Some(found) = self.seed.find::<Watched>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))? else {
+        let Some(found) =
+            self.seed.find::<ManagedResourceHead>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))?
+        else {
             return Ok(missing(format!("ManagedResource {name} does not exist in the seed")));
         };
         let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
@@ -206,13 +208,14 @@ impl Looker<'_> {
         Ok(target.find(self.seed)?.map_or(Seen::There, |_| why()))
     }
 
-    pub(super) fn target(&self, role: &str) -> Target {
+    pub(super) fn target(&self, role: &str) -> ExtensionObject {
         records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
-    pub(super) fn extensions(&self, moment: Moment, must_be_ready: bool) -> Found {
+    pub(super) fn extensions(&self, moment: ReconcileMoment, must_be_ready: bool) -> Found {
         let registrations = look::registrations(self.garden)?;
-        let wanted = extension::enabled(&self.shoot["spec"]["extensions"], &registrations, Class::Shoot);
+        let wanted =
+            extension::enabled(&self.shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
         let mut parts = Vec::new();
         for name in wanted.into_iter().filter(|each| each.moment == moment).map(|each| each.name) {
             let found: Option<Value> = self.seed.find(&EXTENSION, &Key::new(self.plane(), &name))?;

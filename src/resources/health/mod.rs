@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::object::{group_of, text};
 
-type Check = fn(&Value) -> Result<(), String>;
+type HealthCheck = fn(&Value) -> Result<(), String>;
 
 /// The check of a kind; `None` if an existing object is healthy, so that its body need not be read.
-pub(super) fn check_of(api_version: &str, kind: &str) -> Option<Check> {
-    let check: Check = match (group_of(api_version), kind) {
+pub(super) fn check_of(api_version: &str, kind: &str) -> Option<HealthCheck> {
+    let check: HealthCheck = match (group_of(api_version), kind) {
         ("apps" | "extensions", "Deployment") => deployment,
         ("apps", "StatefulSet") => stateful_set,
         ("apps" | "extensions", "DaemonSet") => daemon_set,

@@ -24,11 +24,11 @@ use crate::base::random;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::format::human;
-use crate::kube::error::Failure;
-use crate::kube::request::{ListParams, Undecodable, WatchParams};
-use crate::kube::value::Streamed;
+use crate::kube::error::StatusFailure;
+use crate::kube::request::{ListParams, UndecodableObject, WatchParams};
+use crate::kube::value::StreamedObject;
 use crate::kube::watch::{WatchEvent, WatchHandle};
-use crate::kube::{Client, Error, Verdict};
+use crate::kube::{Client, Error, ErrorVerdict};
 use crate::limits;
 
 use super::marks::{ListedMarks, Mark};
@@ -95,7 +95,7 @@ pub(crate) trait InformerCache: Send + Sync {
 
     /// The object exists, in a version that is not in the cache. Errors: it cannot be decoded. The cache
     /// keeps what it had.
-    fn put(&self, key: Key, object: Streamed) -> Result<(), Undecodable>;
+    fn put(&self, key: Key, object: StreamedObject) -> Result<(), UndecodableObject>;
 
     /// The same for an object that cannot be decoded, if a part of it can be kept.
     fn put_head(&self, key: Key, head: &Value);
@@ -212,7 +212,7 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
             continue;
         }
         let delay = match error.verdict() {
-            Verdict::Gone => {
+            ErrorVerdict::Gone => {
                 log::info!(watch = feed.name(); "The resourceVersion is too old; listing again");
                 version = None;
                 // At once, but a server that drops each version must not be asked without a pause.
@@ -221,20 +221,20 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
             }
             // A broken watch proves nothing about the server; a persistent problem shows when the watch resumes. When a
             // server shuts down, all agents reconnect to another one, so spread them.
-            Verdict::Unreachable if was_running && !failing => {
+            ErrorVerdict::Unreachable if was_running && !failing => {
                 let err = chain(&error);
                 log::info!(watch = feed.name(), err = err.as_str(); "The watch was interrupted; resuming");
                 stop.wait(clock, pause.max(RESUME_SPREAD.mul_f64(random::unit())));
                 continue;
             }
-            Verdict::Throttled(Some(after)) => after.clamp(pause, limits::RETRY_AFTER_MAX),
+            ErrorVerdict::Throttled(Some(after)) => after.clamp(pause, limits::RETRY_AFTER_MAX),
             _ => pause,
         };
         if is_absent(feed.is_optional() && version.is_none(), &error) {
             stop.wait(clock, if backoff.failures() > UNSERVED_MAX { ABSENT_PERIOD } else { delay });
             continue;
         }
-        let is_unserved = version.is_none() && matches!(error.verdict(), Verdict::NotFound);
+        let is_unserved = version.is_none() && matches!(error.verdict(), ErrorVerdict::NotFound);
         let may_be_new = is_unserved && backoff.failures() <= UNSERVED_MAX;
         if !may_be_new && !std::mem::replace(&mut failing, true) {
             tell(&error);
@@ -245,7 +245,7 @@ fn run_telling(feed: &mut dyn Feed, clock: &Clock, stop: &Stop, tell: &mut dyn F
 
 /// Whether the answer to a list means that an optional kind does not exist.
 fn is_absent(is_optional: bool, error: &Error) -> bool {
-    is_optional && matches!(error.verdict(), Verdict::NotFound | Verdict::Denied)
+    is_optional && matches!(error.verdict(), ErrorVerdict::NotFound | ErrorVerdict::Denied)
 }
 
 struct KindFeed {
@@ -375,7 +375,7 @@ impl KindFeed {
         log::warn!(watch = self.options.name, version;
             "The resourceVersion is from before a restore: the server was restored to an older state");
         self.other_past = true;
-        Error::Api(Box::new(Failure { code: 410, ..Failure::default() }))
+        Error::Api(Box::new(StatusFailure { code: 410, ..StatusFailure::default() }))
     }
 
     /// The selection of the list.
@@ -398,7 +398,7 @@ impl KindFeed {
     }
 
     /// Stores an object unless its version is known. If it cannot be decoded, only the part that its kind keeps.
-    fn put(&self, object: Streamed) -> Result<(), Undecodable> {
+    fn put(&self, object: StreamedObject) -> Result<(), UndecodableObject> {
         let key = object.key();
         if !self.other_past && self.kept.has_version(&key, object.version()) {
             return Ok(());
@@ -414,7 +414,7 @@ impl KindFeed {
         })
     }
 
-    fn complain(&self, object: &Undecodable) {
+    fn complain(&self, object: &UndecodableObject) {
         let (key, err) = (object.key.to_string(), object.why.to_string());
         log::warn!(watch = self.options.name, key = key.as_str(), err = err.as_str(); "Cannot decode an object");
     }

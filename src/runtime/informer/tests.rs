@@ -1,7 +1,7 @@
 use super::*;
 use crate::api::meta::ObjectMeta;
 use crate::base::clock::{Simulated, Timestamp};
-use crate::net::testing::{Act, Server, chunk, chunked_head};
+use crate::net::testing::{Act, TestServer, chunk, chunked_head};
 use crate::runtime::marks::Marks;
 use crate::runtime::source::{Listening, WatchSource};
 
@@ -49,7 +49,7 @@ impl Feed for Script {
 }
 
 fn gone() -> Error {
-    Error::Api(Box::new(Failure { code: 410, ..Default::default() }))
+    Error::Api(Box::new(StatusFailure { code: 410, ..Default::default() }))
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn an_interrupted_watch_is_resumed_silently() {
 
 #[test]
 fn a_new_kind_is_no_failure_and_a_missing_one_is() {
-    let absent = || Err(Error::Api(Box::new(Failure { code: 404, ..Default::default() })));
+    let absent = || Err(Error::Api(Box::new(StatusFailure { code: 404, ..Default::default() })));
     let told = |results: Vec<Result<(), Error>>| {
         let (clock, stop) = (Clock::new(Simulated::new(Timestamp::from_unix(0), 10_000)), Stop::new());
         let mut script =
@@ -107,7 +107,7 @@ fn a_new_kind_is_no_failure_and_a_missing_one_is() {
 #[test]
 fn an_optional_kind_is_checked_periodically_and_silently() {
     for code in [404, 403] {
-        let absent = || Err(Error::Api(Box::new(Failure { code, ..Default::default() })));
+        let absent = || Err(Error::Api(Box::new(StatusFailure { code, ..Default::default() })));
         let clock = Clock::new(Simulated::new(Timestamp::from_unix(0), 20_000));
         let (stop, mut told) = (Stop::new(), 0);
         let results = (0..8).map(|_| absent()).chain([Ok(()), Ok(())]).collect();
@@ -145,13 +145,13 @@ fn a_server_without_watches_is_asked_with_pauses() {
 fn a_server_cannot_send_a_watch_to_sleep() {
     let throttled = |s| {
         let retry_after = Some(Duration::from_secs(s));
-        Err(Error::Api(Box::new(Failure { code: 429, retry_after, ..Default::default() })))
+        Err(Error::Api(Box::new(StatusFailure { code: 429, retry_after, ..Default::default() })))
     };
     let time = time_of(5_000, vec![throttled(86_400), Ok(())]);
     assert!(time > Duration::from_secs(100) && time < Duration::from_secs(3_600), "{time:?}");
 }
 
-fn feed(server: &Server, kept: Arc<dyn InformerCache>) -> KindFeed {
+fn feed(server: &TestServer, kept: Arc<dyn InformerCache>) -> KindFeed {
     let connection = crate::kube::Connection::new(server.url());
     let client = Client::new(connection, crate::kube::Options::default()).unwrap();
     let options = Options::all("test", crate::api::core::NAMESPACE);
@@ -203,7 +203,7 @@ fn events_of_a_watch() {
     ];
     for (name, events, expected, at) in table {
         let events: Vec<String> = events.iter().map(|event| (*event).to_owned()).collect();
-        let server = Server::plain(move |_| {
+        let server = TestServer::plain(move |_| {
             let events: Vec<&str> = events.iter().map(String::as_str).collect();
             let mut acts = if events.is_empty() { vec![Act::Raw(chunked_head())] } else { answer(&events) };
             acts.push(Act::Raw(chunk(b"")));
@@ -222,7 +222,7 @@ fn events_of_a_watch() {
 /// another object.
 #[test]
 fn a_restored_server_is_listed_again() {
-    let server = Server::plain(|seen| {
+    let server = TestServer::plain(|seen| {
         if seen.path.contains("watch=") {
             let mut acts = answer(&["ADDED a 5", "ADDED b 6"]);
             acts.push(Act::Hangup);
@@ -237,8 +237,8 @@ fn a_restored_server_is_listed_again() {
     let (source, told, _listening) = telling();
     let mut feed = feed(&server, Arc::new(source));
     let mut version = "4".to_owned();
-    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Unreachable);
-    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), Verdict::Gone);
+    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), ErrorVerdict::Unreachable);
+    assert_eq!(feed.follow(&mut version).unwrap_err().verdict(), ErrorVerdict::Gone);
     assert_eq!(feed.list().unwrap(), "7");
     assert_eq!(told.lock().unwrap()[..], ["+a", "+b", "~a", "-b"]);
     // Once it is known again, an equal version is equal.
@@ -252,7 +252,7 @@ fn a_restored_server_is_listed_again() {
 fn a_restored_server_is_noticed_while_a_watch_starts() {
     let client = Arc::<std::sync::OnceLock<Client>>::default();
     let known = Arc::clone(&client);
-    let server = Server::plain(move |seen| {
+    let server = TestServer::plain(move |seen| {
         if seen.path.contains("watch=") {
             return vec![Act::Raw(chunked_head()), Act::Silence];
         }
@@ -262,14 +262,14 @@ fn a_restored_server_is_noticed_while_a_watch_starts() {
     let mut feed = feed(&server, Arc::new(WatchSource::<Plain>::default()));
     client.set(feed.client.clone()).unwrap();
     feed.doubtful = true;
-    assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), Verdict::Gone);
+    assert_eq!(feed.follow(&mut "4".to_owned()).unwrap_err().verdict(), ErrorVerdict::Gone);
 }
 
 #[test]
 fn one_invalid_object_does_not_break_the_list() {
     let page = r#"{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"a"}},
         {"metadata":{"name":"b","labels":7}},{"metadata":{"name":"c"}}]}"#;
-    let server = Server::plain(move |_| Act::json(200, page));
+    let server = TestServer::plain(move |_| Act::json(200, page));
     let source = WatchSource::<Plain>::default();
     let known = ObjectMeta { resource_version: "1".to_owned(), ..ObjectMeta::default() };
     source.store().put(Key::cluster("b"), Plain { metadata: known });
@@ -291,7 +291,7 @@ fn the_head_of_an_object_that_is_too_large_is_kept() {
     let page = format!(r#"{{"metadata":{{"resourceVersion":"4"}},"items":[{}]}}"#, large(3));
     let deleted = format!("{{\"type\":\"DELETED\",\"object\":{}}}\n", large(6));
     let changed = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", large(5));
-    let server = Server::plain(move |request| {
+    let server = TestServer::plain(move |request| {
         if !request.path.contains("watch=") {
             return Act::json(200, &page);
         }
@@ -322,7 +322,7 @@ fn an_object_that_becomes_too_long_is_not_gone() {
     let lists = std::sync::atomic::AtomicUsize::new(0);
     let events = [("MODIFIED", 5), ("DELETED", 6)]
         .map(|(kind, version)| format!("{{\"type\":\"{kind}\",\"object\":{}}}\n", long(version)));
-    let server = Server::plain(move |request| {
+    let server = TestServer::plain(move |request| {
         if request.path.contains("watch=") {
             let mut acts = vec![Act::Raw(chunked_head())];
             acts.extend(events.iter().map(|event| Act::Raw(chunk(event.as_bytes()))));
@@ -380,7 +380,7 @@ fn marks_notice_versions_and_take_few_bytes() {
         Act::json(200, &format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#, items.join(",")))
     };
     let lists = std::sync::atomic::AtomicUsize::new(0);
-    let server = Server::plain(move |_| match lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+    let server = TestServer::plain(move |_| match lists.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
         0 => page((0..OBJECTS).map(|n| item(n, 5)).collect()),
         // One object is gone, one has changed, one is new.
         _ => page((1..=OBJECTS).map(|n| item(n, if n == 7 { 6 } else { 5 })).collect()),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::meta::{ObjectMeta, annotation};
 use crate::base::clock::Timestamp;
 
-use super::kinds::{Kind, Stage};
+use super::kinds::{CleanupStage, Kind};
 
 /// The error code of objects that cannot be deleted.
 const CODE: &str = "ERR_CLEANUP_CLUSTER_RESOURCES";
@@ -34,7 +34,7 @@ pub(super) enum Fate {
     Finalize,
 }
 
-impl Stage {
+impl CleanupStage {
     /// The annotation of the Shoot that shortens the time until finalizers are removed.
     pub(crate) const fn annotation(self) -> &'static str {
         match self {
@@ -49,8 +49,8 @@ impl Stage {
 
 /// The times for a kind. A Shoot can only shorten the time until finalizers are removed. Errors: the
 /// annotation of the Shoot is not a number of seconds.
-pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patience, String> {
-    let hour = stage == Stage::Apis || kind.is_snapshot;
+pub(super) fn patience(shoot: &Value, stage: CleanupStage, kind: &Kind) -> Result<Patience, String> {
+    let hour = stage == CleanupStage::Apis || kind.is_snapshot;
     let usual_s = if hour { 60 * MINUTE } else { 5 * MINUTE };
     let usual = Patience { grace_s: 300, finalize: Duration::from_secs(usual_s) };
     let name = stage.annotation();
@@ -66,7 +66,7 @@ pub(super) fn patience(shoot: &Value, stage: Stage, kind: &Kind) -> Result<Patie
         return Ok(usual);
     }
     let grace_s = match stage {
-        Stage::Apis => asked / 10,
+        CleanupStage::Apis => asked / 10,
         _ if kind.is_snapshot => asked / 2,
         _ => asked,
     };
@@ -107,27 +107,27 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_unix(10_000);
 
-    fn kind(stage: Stage, is_snapshot: bool) -> Kind {
+    fn kind(stage: CleanupStage, is_snapshot: bool) -> Kind {
         stage.kinds(false).into_iter().find(|kind| kind.is_snapshot == is_snapshot).unwrap()
     }
 
     #[test]
     fn a_shoot_can_shorten_the_times() {
         let table = [
-            (Stage::Webhooks, false, None, Some((300, 300))),
-            (Stage::Apis, false, None, Some((300, 3_600))),
-            (Stage::Resources, false, None, Some((300, 300))),
-            (Stage::Resources, true, None, Some((300, 3_600))),
-            (Stage::Webhooks, false, Some("20"), Some((20, 20))),
-            (Stage::Apis, false, Some("20"), Some((2, 20))),
-            (Stage::Resources, false, Some("20"), Some((20, 20))),
-            (Stage::Resources, true, Some("20"), Some((10, 20))),
-            (Stage::Resources, true, Some("600"), Some((300, 600))),
-            (Stage::Resources, false, Some("600"), Some((300, 300))),
-            (Stage::Apis, false, Some("0"), Some((0, 0))),
-            (Stage::Apis, false, Some("-5"), Some((0, 0))),
-            (Stage::Apis, false, Some("1h"), None),
-            (Stage::Apis, false, Some(""), None),
+            (CleanupStage::Webhooks, false, None, Some((300, 300))),
+            (CleanupStage::Apis, false, None, Some((300, 3_600))),
+            (CleanupStage::Resources, false, None, Some((300, 300))),
+            (CleanupStage::Resources, true, None, Some((300, 3_600))),
+            (CleanupStage::Webhooks, false, Some("20"), Some((20, 20))),
+            (CleanupStage::Apis, false, Some("20"), Some((2, 20))),
+            (CleanupStage::Resources, false, Some("20"), Some((20, 20))),
+            (CleanupStage::Resources, true, Some("20"), Some((10, 20))),
+            (CleanupStage::Resources, true, Some("600"), Some((300, 600))),
+            (CleanupStage::Resources, false, Some("600"), Some((300, 300))),
+            (CleanupStage::Apis, false, Some("0"), Some((0, 0))),
+            (CleanupStage::Apis, false, Some("-5"), Some((0, 0))),
+            (CleanupStage::Apis, false, Some("1h"), None),
+            (CleanupStage::Apis, false, Some(""), None),
         ];
         for (stage, is_snapshot, annotation, expected) in table {
             let mut shoot = json!({"metadata": {"annotations": {}}});

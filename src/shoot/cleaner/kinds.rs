@@ -23,7 +23,7 @@ const API_SERVICES: &str = "gardener.cloud/role!=system-component,!kube-aggregat
 
 /// A part of the clean-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stage {
+pub(crate) enum CleanupStage {
     /// Webhooks, which could refuse the following requests.
     Webhooks,
     /// API extensions: definitions with all their objects, and aggregated APIs.
@@ -41,7 +41,7 @@ pub(super) struct Kind {
     pub(super) is_snapshot: bool,
 }
 
-impl Stage {
+impl CleanupStage {
     /// Its kinds. With `is_short`, only objects are deleted that may cost something outside the cluster.
     pub(super) fn kinds(self, is_short: bool) -> Vec<Kind> {
         let usual = |resource: Resource| {
@@ -85,17 +85,17 @@ mod tests {
 
     #[test]
     fn labels_protect_objects() {
-        let of = |stage: Stage, is_short| -> Vec<(String, &str)> {
+        let of = |stage: CleanupStage, is_short| -> Vec<(String, &str)> {
             stage
                 .kinds(is_short)
                 .iter()
                 .map(|kind| (kind.resource.kind.clone().into_owned(), kind.selector))
                 .collect()
         };
-        let webhooks = of(Stage::Webhooks, false);
+        let webhooks = of(CleanupStage::Webhooks, false);
         assert_eq!(webhooks.len(), 2);
         assert!(webhooks.iter().all(|(_, selector)| selector.contains("no-cleanup!=true")));
-        let apis = of(Stage::Apis, false);
+        let apis = of(CleanupStage::Apis, false);
         // As in upstream, that label does not protect an APIService.
         assert_eq!(
             apis[0],
@@ -105,12 +105,13 @@ mod tests {
             )
         );
         assert_eq!((apis[1].0.as_str(), apis.len()), ("CustomResourceDefinition", 2));
-        let short = of(Stage::Resources, true);
+        let short = of(CleanupStage::Resources, true);
         let names: Vec<&str> = short.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["Service", "PersistentVolumeClaim", "VolumeSnapshot", "VolumeSnapshotContent"]);
         assert!(short[0].1.ends_with("provider!=kubernetes"));
-        assert_eq!(of(Stage::Resources, false).len(), 13);
-        let snapshots: Vec<bool> = Stage::Resources.kinds(true).iter().map(|kind| kind.is_snapshot).collect();
+        assert_eq!(of(CleanupStage::Resources, false).len(), 13);
+        let snapshots: Vec<bool> =
+            CleanupStage::Resources.kinds(true).iter().map(|kind| kind.is_snapshot).collect();
         assert_eq!(snapshots, [false, false, true, true]);
     }
 }

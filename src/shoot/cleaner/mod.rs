@@ -1,6 +1,6 @@
 //! Deletes the content of a Shoot's cluster before its API server (Gardener's `cleanup.go`).
 //!
-//! A [`Sweep`] goes through all objects of a stage page by page, and deletes them or removes their finalizers. One step
+//! A [`CleanupSweep`] goes through all objects of a stage page by page, and deletes them or removes their finalizers. One step
 //! makes only a few requests. If objects are left at the end of a sweep, another one starts.
 
 mod decide;
@@ -15,16 +15,16 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
 use crate::base::error::chain;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Client, DeleteParams, Error, ListParams, Patch, Propagation, Seed, Verdict};
+use crate::kube::{Client, DeleteParams, Error, ErrorVerdict, ListParams, Patch, Propagation, Seed};
 use crate::limits;
 
 use decide::{Fate, Patience};
 use kinds::Kind;
 
 pub(crate) use decide::skips;
-pub(crate) use kinds::Stage;
+pub(crate) use kinds::CleanupStage;
 
 /// Since when the resources of a Shoot are being deleted: an annotation of its namespace in the seed.
 const BEGUN: &str = "shoot.gardener.cloud/cleanup-kubernetes-resources-start-time";
@@ -35,14 +35,14 @@ const GO_ON: Duration = Duration::from_secs(1);
 
 /// The remaining objects after a sweep.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Left {
+struct RemainingObjects {
     count: usize,
     /// Some of them, with details.
     names: Vec<String>,
     error: Option<String>,
 }
 
-impl Left {
+impl RemainingObjects {
     fn add(&mut self, name: String) {
         self.count += 1;
         if self.names.len() < limits::CLEANUP_NAMES_MAX {
@@ -51,7 +51,7 @@ impl Left {
     }
 
     /// `None` if no object is left.
-    fn failed(&self, stage: Stage) -> Option<Failed> {
+    fn failed(&self, stage: CleanupStage) -> Option<Failed> {
         if self.count == 0 {
             return None;
         }
@@ -74,18 +74,18 @@ impl Left {
 
 /// A sweep over the objects of a stage.
 #[derive(Debug)]
-pub(crate) struct Sweep {
-    stage: Stage,
+pub(crate) struct CleanupSweep {
+    stage: CleanupStage,
     /// The index of the kind in the list of kinds, and the page.
     place: (usize, String),
-    left: Left,
+    left: RemainingObjects,
     /// The remaining objects of the previous sweep.
     before: Option<Failed>,
 }
 
 /// The input of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms<'a> {
+pub(crate) struct CleanupTerms<'a> {
     /// The Shoot in the garden.
     pub(crate) shoot: &'a Value,
     /// Since when resources are being deleted ([`begun`]).
@@ -93,20 +93,20 @@ pub(crate) struct Terms<'a> {
     pub(crate) now: Timestamp,
 }
 
-impl Sweep {
+impl CleanupSweep {
     /// Its part of the clean-up.
-    pub(crate) const fn stage(&self) -> Stage {
+    pub(crate) const fn stage(&self) -> CleanupStage {
         self.stage
     }
 
     /// A sweep that has not started.
-    pub(crate) fn new(stage: Stage) -> Self {
-        Self { stage, place: (0, String::new()), left: Left::default(), before: None }
+    pub(crate) fn new(stage: CleanupStage) -> Self {
+        Self { stage, place: (0, String::new()), left: RemainingObjects::default(), before: None }
     }
 
     /// Continues. It is done when no object is left. Errors: the server did not answer; or an annotation of
     /// the Shoot is invalid. A refused request is no error: its objects remain.
-    pub(crate) fn step(&mut self, client: &Client, terms: &Terms<'_>) -> Result<Step, Failed> {
+    pub(crate) fn step(&mut self, client: &Client, terms: &CleanupTerms<'_>) -> Result<TaskStep, Failed> {
         let kinds = self.stage.kinds(skips(terms.shoot));
         let mut budget = limits::CLEANUP_WRITES_MAX;
         let mut pages = limits::CLEANUP_PAGES_MAX;
@@ -115,7 +115,7 @@ impl Sweep {
                 // If the time runs out before this sweep ends, the error contains what is known by then.
                 let known = self.before.clone().or_else(|| self.left.failed(self.stage));
                 let known = known.unwrap_or_else(|| Failed::new("the objects are being deleted"));
-                return Ok(Step::again(GO_ON, known));
+                return Ok(TaskStep::again(GO_ON, known));
             }
             let patience = decide::patience(terms.shoot, self.stage, kind)?;
             pages -= 1;
@@ -125,7 +125,7 @@ impl Sweep {
         }
         self.before = std::mem::take(&mut self.left).failed(self.stage);
         self.place = (0, String::new());
-        Ok(self.before.clone().map_or(Step::Done, |failed| Step::again(AGAIN, failed)))
+        Ok(self.before.clone().map_or(TaskStep::Done, |failed| TaskStep::again(AGAIN, failed)))
     }
 
     /// One page; returns the start of the next one.
@@ -134,7 +134,7 @@ impl Sweep {
         client: &Client,
         kind: &Kind,
         patience: Patience,
-        terms: &Terms<'_>,
+        terms: &CleanupTerms<'_>,
         budget: &mut usize,
     ) -> Result<String, Failed> {
         let params = ListParams {
@@ -164,14 +164,14 @@ impl Sweep {
         };
         for Metadata { metadata, .. } in &page.items {
             // Something creates such objects repeatedly: they are deleted, but not waited for.
-            let is_late = self.stage == Stage::Resources
+            let is_late = self.stage == CleanupStage::Resources
                 && !kind.is_snapshot
                 && decide::is_late(metadata, terms.begun, patience);
             let fate = decide::fate(metadata, patience, terms.now);
             if fate != Fate::Wait {
                 *budget = budget.saturating_sub(1);
             }
-            match act(client, &kind.resource, metadata, (fate, patience)) {
+            match act(client, &kind.resource, metadata, fate, patience) {
                 Err(error) if error.is_not_found() => {}
                 Ok(()) | Err(_) if is_late => {}
                 Ok(()) => self.left.add(name(kind, metadata)),
@@ -191,11 +191,11 @@ impl Sweep {
 
 /// Whether the failure of a list concerns a single kind.
 fn is_of_kind(error: &Error) -> bool {
-    (error.failure().is_some() || error.verdict() == Verdict::Invalid) && !error.is_gone()
+    (error.failure().is_some() || error.verdict() == ErrorVerdict::Invalid) && !error.is_gone()
 }
 
 /// Names existing objects of a stage for people: some of each kind. Changes nothing.
-pub(crate) fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<String>, Error> {
+pub(crate) fn look(client: &Client, shoot: &Value, stage: CleanupStage) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     for kind in stage.kinds(skips(shoot)) {
         let params = ListParams {
@@ -215,7 +215,7 @@ pub(crate) fn look(client: &Client, shoot: &Value, stage: Stage) -> Result<Vec<S
 
 /// The time after which the finalizers of an object of a stage are removed; longer for snapshots. Errors: the
 /// annotation of the Shoot is not a number of seconds.
-pub(crate) fn finalized_after(shoot: &Value, stage: Stage) -> Result<Duration, String> {
+pub(crate) fn finalized_after(shoot: &Value, stage: CleanupStage) -> Result<Duration, String> {
     let kinds = stage.kinds(true);
     let first = kinds.first().map(|kind| decide::patience(shoot, stage, kind));
     first.map_or(Ok(Duration::ZERO), |patience| patience.map(|patience| patience.finalize))
@@ -233,7 +233,8 @@ fn act(
     client: &Client,
     resource: &Resource,
     object: &ObjectMeta,
-    (fate, patience): (Fate, Patience),
+    fate: Fate,
+    patience: Patience,
 ) -> Result<(), Error> {
     let ObjectMeta { namespace, name, uid, resource_version, .. } = object;
     let key = object.key();
@@ -279,13 +280,13 @@ mod tests {
 
     #[test]
     fn remaining_objects_are_named_with_the_remedy() {
-        let mut left = Left::default();
-        assert_eq!(left.failed(Stage::Apis), None);
+        let mut left = RemainingObjects::default();
+        assert_eq!(left.failed(CleanupStage::Apis), None);
         for index in 0..=limits::CLEANUP_NAMES_MAX {
             left.add(format!("Service default/s{index}"));
         }
         left.error = Some("denied".to_owned());
-        let failed = left.failed(Stage::Apis).unwrap();
+        let failed = left.failed(CleanupStage::Apis).unwrap();
         assert_eq!(failed.codes, ["ERR_CLEANUP_CLUSTER_RESOURCES"]);
         for part in [
             "Service default/s0, ",

@@ -12,10 +12,10 @@ use crate::api::core::{SECRET, SERVICE_ACCOUNT, Secret};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Timestamp;
 use crate::components::managed;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Error, Patch};
 use crate::runtime::write;
-use crate::secrets::Data;
+use crate::secrets::SecretEntries;
 
 /// The type of Secrets with tokens.
 const TOKEN: &str = "kubernetes.io/service-account-token";
@@ -24,7 +24,7 @@ const TOKEN: &str = "kubernetes.io/service-account-token";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SigningKey<'a> {
     pub(crate) name: &'a str,
-    pub(crate) data: &'a Data,
+    pub(crate) data: &'a SecretEntries,
 }
 
 impl SigningKey<'_> {
@@ -37,24 +37,24 @@ impl SigningKey<'_> {
 
 /// The work of one flow, over many turns.
 #[derive(Debug, Default)]
-pub(crate) struct Accounts(Rounds);
+pub(crate) struct AccountSecretsRotation(Rounds);
 
-impl Accounts {
+impl AccountSecretsRotation {
     /// Creates the new Secrets. Errors: what could not be written, and what the owner of the Shoot can do.
-    pub(crate) fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<Step, Failed> {
+    pub(crate) fn renew(&mut self, connect: Connect<'_>, key: SigningKey<'_>) -> Result<TaskStep, Failed> {
         let selector = format!("{KEY_NAME}!={}", key.name);
         self.go_on(connect, &selector, &|shoot, item| renew(shoot, item, key))
     }
 
     /// Deletes Secrets that were created before `prepared`, the time at which the new ones were
-    /// complete. Errors: like [`Accounts::renew`].
+    /// complete. Errors: like [`AccountSecretsRotation::renew`].
     pub(crate) fn clean(
         &mut self,
         connect: Connect<'_>,
         key: SigningKey<'_>,
         prepared: Timestamp,
-    ) -> Result<Step, Failed> {
-        self.go_on(connect, "", &|shoot, item| clean(shoot, item, (key, prepared)))
+    ) -> Result<TaskStep, Failed> {
+        self.go_on(connect, "", &|shoot, item| clean(shoot, item, key, prepared))
     }
 
     fn go_on(
@@ -62,7 +62,7 @@ impl Accounts {
         connect: Connect<'_>,
         selector: &str,
         write: &dyn Fn(&Client, &Item) -> Result<bool, Error>,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let begin = |_: &Client| Ok(Walk::new(vec![SERVICE_ACCOUNT], selector, Vec::new()).whole());
         self.0.go_on(connect, &begin, write, Refused::failed_accounts)
     }
@@ -95,7 +95,7 @@ fn is_old_token(secret: &Secret, prepared: Timestamp) -> bool {
     secret.kind == TOKEN && secret.metadata.creation_timestamp.is_some_and(|made| made < prepared)
 }
 
-fn clean(shoot: &Client, item: &Item, (key, prepared): (SigningKey<'_>, Timestamp)) -> Result<bool, Error> {
+fn clean(shoot: &Client, item: &Item, key: SigningKey<'_>, prepared: Timestamp) -> Result<bool, Error> {
     let Key { namespace, name } = &item.key;
     let new = key.token_of(name);
     let mut deleted = Vec::new();

@@ -29,7 +29,7 @@ struct Group {
 }
 
 #[derive(Deserialize)]
-struct Served {
+struct ApiResource {
     name: String,
     kind: String,
     #[serde(default)]
@@ -63,7 +63,7 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
     let shoot = shoot.ungated();
     let (mut kinds, mut troubles) = (Vec::new(), Vec::new());
     if entries.iter().any(|entry| concerns(entry, "")) {
-        add(&shoot, entries, ("", "v1"), "/api/v1", (&mut kinds, &mut troubles))?;
+        add(&shoot, entries, "", "v1", "/api/v1", &mut kinds, &mut troubles)?;
     }
     let wanted = |group: &Group| entries.iter().any(|entry| concerns(entry, &group.name));
     if entries.iter().all(|entry| !entry.contains('.') || entry == "*.") {
@@ -76,9 +76,8 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
         for version in group.versions.iter().take(limits::DISCOVERY_VERSIONS_MAX) {
             // Objects of another server are not in the Shoot's etcd.
             if !foreign.contains(&format!("{}.{}", version.version, group.name)) {
-                let place = (group.name.as_str(), version.version.as_str());
                 let path = format!("/apis/{}", version.name);
-                add(&shoot, entries, place, &path, (&mut kinds, &mut troubles))?;
+                add(&shoot, entries, &group.name, &version.version, &path, &mut kinds, &mut troubles)?;
             }
         }
     }
@@ -89,11 +88,13 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
 fn add(
     shoot: &Client,
     entries: &[String],
-    (group, version): (&str, &str),
+    group: &str,
+    version: &str,
     path: &str,
-    (kinds, troubles): (&mut Vec<Resource>, &mut Vec<String>),
+    kinds: &mut Vec<Resource>,
+    troubles: &mut Vec<String>,
 ) -> Result<(), Failed> {
-    let list: Resources<Served> = match ask(shoot, path) {
+    let list: Resources<ApiResource> = match ask(shoot, path) {
         Ok(list) => list.unwrap_or(Resources { resources: Vec::new() }),
         Err(error) if !is_answer(&error) => return Err(error.into()),
         Err(error) => {

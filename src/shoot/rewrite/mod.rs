@@ -5,9 +5,9 @@
 
 use serde_json::{Value, json};
 
-use super::view::{Phase, View};
+use super::view::{RotationPhase, ShootView};
 use crate::base::sorted::SortedSet;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Patch};
 
 pub(crate) mod accounts;
@@ -28,9 +28,9 @@ pub(crate) type Connect<'a> = &'a dyn Fn() -> Result<Client, Failed>;
 
 /// The work of one flow, over many turns.
 #[derive(Debug, Default)]
-pub(crate) struct Rewrite(Rounds);
+pub(crate) struct EncryptionRewrite(Rounds);
 
-impl Rewrite {
+impl EncryptionRewrite {
     /// Adds the label to all objects of these resources. Errors: what could not be written, and what the
     /// owner of the Shoot can do.
     pub(crate) fn label(
@@ -38,12 +38,12 @@ impl Rewrite {
         connect: Connect<'_>,
         resources: &[String],
         key: &str,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         self.go_on(connect, resources, &format!("{KEY_NAME}!={key}"), &json!(key))
     }
 
-    /// Removes the label. Errors: like [`Rewrite::label`].
-    pub(crate) fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<Step, Failed> {
+    /// Removes the label. Errors: like [`EncryptionRewrite::label`].
+    pub(crate) fn unlabel(&mut self, connect: Connect<'_>, resources: &[String]) -> Result<TaskStep, Failed> {
         self.go_on(connect, resources, KEY_NAME, &Value::Null)
     }
 
@@ -53,7 +53,7 @@ impl Rewrite {
         resources: &[String],
         selector: &str,
         value: &Value,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let begin = |shoot: &Client| {
             let (kinds, troubles) = kinds::find(shoot, resources)?;
             Ok(Walk::new(kinds, selector, troubles))
@@ -69,7 +69,7 @@ impl Rewrite {
 
 /// The resources to rewrite: with another key, all encrypted ones; otherwise those that were added to or
 /// removed from the list.
-pub(crate) fn resources(view: &View) -> Vec<String> {
+pub(crate) fn resources(view: &ShootView) -> Vec<String> {
     let set = |list: &[String]| list.iter().map(|name| plain(name).to_owned()).collect::<SortedSet<_>>();
     let (mut after, mut before) = (set(&view.encrypted), set(&view.encrypted_before));
     for list in [&mut after, &mut before] {
@@ -77,7 +77,7 @@ pub(crate) fn resources(view: &View) -> Vec<String> {
     }
     let is_other_key = matches!(
         view.rotations.encryption_key.phase,
-        Phase::Preparing | Phase::PreparingWithoutWorkersRollout | Phase::Completing
+        RotationPhase::Preparing | RotationPhase::PreparingWithoutWorkersRollout | RotationPhase::Completing
     );
     if is_other_key || after == before {
         after.union(&before).cloned().collect()

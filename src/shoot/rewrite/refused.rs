@@ -128,10 +128,10 @@ fn judge(message: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::api::core::{DEPLOYMENT, SECRET};
-    use crate::kube::Failure;
+    use crate::kube::StatusFailure;
 
     fn error(code: u16, message: &str) -> Error {
-        Error::Api(Box::new(Failure { code, message: message.to_owned(), ..Failure::default() }))
+        Error::Api(Box::new(StatusFailure { code, message: message.to_owned(), ..StatusFailure::default() }))
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use super::Connect;
 use super::refused::Refused;
-use super::walk::{Item, Pace, Walk, Walked};
-use crate::flow::{Failed, Step};
+use super::walk::{Item, RewritePace, Walk, Walked};
+use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Error};
 
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
-    pace: Pace,
+    pace: RewritePace,
     /// The current walk, and its client.
     walk: Option<(Client, Walk)>,
     /// What the previous walk could not write. It is the error if the time runs out before the current one ends.
@@ -23,7 +23,7 @@ impl Rounds {
         begin: &dyn Fn(&Client) -> Result<Walk, Failed>,
         write: &dyn Fn(&Client, &Item) -> Result<bool, Error>,
         describe: fn(&Refused) -> Failed,
-    ) -> Result<Step, Failed> {
+    ) -> Result<TaskStep, Failed> {
         let (shoot, mut walk) = match self.walk.take() {
             Some(known) => known,
             None => {
@@ -35,7 +35,7 @@ impl Rounds {
         match walk.go_on(&shoot, &mut self.pace, &mut |item| write(&shoot, item)) {
             Walked::Done => {
                 self.before = None;
-                Ok(Step::Done)
+                Ok(TaskStep::Done)
             }
             Walked::Refused(refused) => {
                 let failed = describe(&refused);
@@ -47,7 +47,7 @@ impl Rounds {
                 let refused = Some(walk.refused()).filter(|refused| !refused.is_empty()).map(describe);
                 self.walk = Some((shoot, walk));
                 let why = refused.or_else(|| self.before.clone()).unwrap_or_else(|| Failed::new(why));
-                Ok(Step::Again { after, why })
+                Ok(TaskStep::Again { after, why })
             }
             Walked::Away(failed) if failed.postponed.is_some() => {
                 self.walk = Some((shoot, walk));

@@ -9,7 +9,7 @@ use super::refused::Refused;
 use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource, or_default};
 use crate::base::clock::Mono;
 use crate::flow::Failed;
-use crate::kube::{Client, Error, ListParams, Verdict};
+use crate::kube::{Client, Error, ErrorVerdict, ListParams};
 use crate::limits;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -21,9 +21,9 @@ const TRIES_MAX: u32 = 3;
 
 /// The times of the last writes. There are never more than [`limits::REWRITES_PER_SECOND`] in a second.
 #[derive(Debug, Default)]
-pub(super) struct Pace(VecDeque<Mono>);
+pub(super) struct RewritePace(VecDeque<Mono>);
 
-impl Pace {
+impl RewritePace {
     /// How long to wait for the next write; zero allows it now.
     fn wait(&self, now: Mono) -> Duration {
         match self.0.front() {
@@ -56,14 +56,14 @@ pub(super) struct Item {
 }
 
 #[derive(Deserialize)]
-struct Listed {
+struct ListedObject {
     metadata: ObjectMeta,
     #[serde(default, deserialize_with = "or_default")]
-    secrets: Vec<Reference>,
+    secrets: Vec<AccountSecret>,
 }
 
 #[derive(Deserialize)]
-struct Reference {
+struct AccountSecret {
     #[serde(default, deserialize_with = "or_default")]
     name: String,
 }
@@ -118,7 +118,7 @@ impl Walk {
     pub(super) fn go_on(
         &mut self,
         shoot: &Client,
-        pace: &mut Pace,
+        pace: &mut RewritePace,
         write: &mut dyn FnMut(&Item) -> Result<bool, Error>,
     ) -> Walked {
         let begun = shoot.clock().mono();
@@ -189,12 +189,12 @@ impl Walk {
         }
         match error.verdict() {
             // The object or its kind is gone.
-            Verdict::NotFound => None,
-            Verdict::Conflict if item.tries < TRIES_MAX => {
+            ErrorVerdict::NotFound => None,
+            ErrorVerdict::Conflict if item.tries < TRIES_MAX => {
                 self.page.push_back(Item { tries: item.tries + 1, ..item });
                 None
             }
-            Verdict::Throttled(after) => {
+            ErrorVerdict::Throttled(after) => {
                 self.page.push_front(item);
                 Some(self.again(after.unwrap_or(SECOND)))
             }
@@ -219,10 +219,10 @@ impl Walk {
             metadata_only: !self.is_whole,
             ..ListParams::default()
         };
-        match shoot.list::<Listed>(kind, ALL_NAMESPACES, &params) {
+        match shoot.list::<ListedObject>(kind, ALL_NAMESPACES, &params) {
             Ok(list) => {
                 let kind = kind.clone();
-                let item = |listed: Listed| Item {
+                let item = |listed: ListedObject| Item {
                     resource: kind.clone(),
                     is_labelled: listed.metadata.labels.contains_key(super::KEY_NAME),
                     key: Key::new(listed.metadata.namespace, listed.metadata.name),
@@ -253,7 +253,7 @@ impl Walk {
 /// Whether the failure of a list is one of the server, and not one of a single kind: an answer with a failure, an object that cannot
 /// be read, a page that takes too much memory.
 fn is_away(error: &Error) -> bool {
-    let is_answer = error.failure().is_some() || error.verdict() == Verdict::Invalid;
+    let is_answer = error.failure().is_some() || error.verdict() == ErrorVerdict::Invalid;
     !is_answer || error.status_code() == Some(401)
 }
 
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn writes_per_second_are_limited() {
         let at = |ms: u64| Duration::from_millis(ms);
-        let mut pace = Pace::default();
+        let mut pace = RewritePace::default();
         for n in 0..100 {
             assert!(pace.wait(at(n)).is_zero(), "{n}");
             pace.count(at(n));

@@ -13,7 +13,7 @@ use super::check;
 use super::directory::sync;
 use super::error::Error;
 use super::name::{Kind, Snapshot};
-use super::store::Store;
+use super::store::SnapshotStore;
 use crate::base::error::chain;
 use crate::base::{capped, random};
 use crate::format::yaml;
@@ -34,7 +34,7 @@ const UNUSABLE: &str = ".unusable-";
 
 /// The paths of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct EtcdPaths {
     /// The tool that restores snapshots.
     pub(crate) etcdutl: PathBuf,
     pub(crate) config: PathBuf,
@@ -43,7 +43,7 @@ pub(crate) struct Place {
 
 /// The content of the data directory after the preparation.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Ready {
+pub(crate) enum PreparedData {
     Member,
     /// Empty: the store has no snapshot.
     New,
@@ -57,16 +57,16 @@ pub(crate) enum Ready {
 /// Prepares the data directory. `open` opens the store only if there is no data, so that bad
 /// credentials, for example, do not stop an etcd that has its data. `say` gets messages for the log.
 /// Errors: etcd must not start.
-pub(crate) fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
-    place: &Place,
+pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
+    place: &EtcdPaths,
     open: impl FnOnce() -> Result<S, Error>,
     say: &mut dyn FnMut(&str),
-) -> Result<Ready, Error> {
+) -> Result<PreparedData, Error> {
     let flags = flags(place)?;
     sweep(&place.data, say);
     let found = member::look(&place.data)?;
     if found == Member::Whole {
-        return Ok(Ready::Member);
+        return Ok(PreparedData::Member);
     }
     let store = open()?;
     let all = store.list()?;
@@ -75,13 +75,13 @@ pub(crate) fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
         if all.is_empty() {
             // It may be that of a Shoot whose first start was cut off, which etcd can repair.
             say(&format!("{data}: {why}, and {place} has no snapshots: etcd starts with what is there"));
-            return Ok(Ready::Member);
+            return Ok(PreparedData::Member);
         }
         say(&format!("{data}: {why}: restoring a snapshot of {place}"));
     }
     if all.is_empty() {
         say(&format!("{} has no snapshots: etcd starts empty", store.place()));
-        return Ok(Ready::New);
+        return Ok(PreparedData::New);
     }
     // A new name each time: a start that was killed may have left a process that still writes to its own.
     let work = beside(&place.data, &format!("{RESTORING}{}", random::hex(8)));
@@ -94,18 +94,18 @@ pub(crate) fn prepare<'a, S: Deref<Target = dyn Store + 'a>>(
 }
 
 fn restore_newest(
-    place: &Place,
+    place: &EtcdPaths,
     flags: &[String],
-    store: &dyn Store,
+    store: &dyn SnapshotStore,
     all: &[Snapshot],
     work: &Path,
     say: &mut dyn FnMut(&str),
-) -> Result<Ready, Error> {
+) -> Result<PreparedData, Error> {
     let (unpacked, restored) = (work.join("snapshot"), work.join("data"));
     let mut broken = 0;
     for snapshot in all.iter().rev().filter(|snapshot| snapshot.name.kind == Kind::Full) {
         let mut file = File::create(&unpacked).map_err(Error::io(format!("write {}", unpacked.display())))?;
-        match check::unpack(store, snapshot, (&mut file, &unpacked.display().to_string())) {
+        match check::unpack(store, snapshot, &mut file, &unpacked.display().to_string()) {
             Ok(_) => drop(file),
             Err(error @ Error::Broken { .. }) => {
                 say(&format!("{error}; continuing with the next older one"));
@@ -119,7 +119,7 @@ fn restore_newest(
         restore(place, flags, &unpacked, &restored)?;
         sync_tree(&restored)?;
         put(&restored, &place.data, say)?;
-        return Ok(Ready::Restored {
+        return Ok(PreparedData::Restored {
             snapshot: snapshot.name.text.clone(),
             revision: snapshot.name.revision,
         });
@@ -166,7 +166,7 @@ fn clear(path: &Path) -> Result<(), Error> {
 }
 
 /// The part of etcd's configuration that `etcdutl` needs.
-fn flags(place: &Place) -> Result<Vec<String>, Error> {
+fn flags(place: &EtcdPaths) -> Result<Vec<String>, Error> {
     let path = place.config.display();
     let unusable = |why: &str| Error::Unusable(format!("{path}: {why}"));
     let text = capped::read_file(&place.config, limits::ETCD_CONFIG_BYTES_MAX);
@@ -216,7 +216,7 @@ fn tell_of_deltas(all: &[Snapshot], chosen: &Snapshot, say: &mut dyn FnMut(&str)
 }
 
 /// Runs `etcdutl` to create a data directory.
-fn restore(place: &Place, flags: &[String], from: &Path, to: &Path) -> Result<(), Error> {
+fn restore(place: &EtcdPaths, flags: &[String], from: &Path, to: &Path) -> Result<(), Error> {
     let mut command = Command::new(&place.etcdutl);
     command.args(["snapshot", "restore"]).arg(from).arg("--data-dir").arg(to).args(flags);
     command.arg(format!("--bump-revision={REVISIONS_ADDED}")).arg("--mark-compacted").stdin(Stdio::null());

@@ -12,13 +12,13 @@ use super::*;
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::random;
-use crate::snapshot::directory::Directory;
+use crate::snapshot::directory::DirectoryStore;
 use crate::snapshot::store::Upload;
 
 /// A data directory that does not exist, a store without snapshots, and an `etcdutl` that copies.
 struct Scene {
     root: PathBuf,
-    place: Place,
+    place: EtcdPaths,
     said: RefCell<Vec<String>>,
 }
 
@@ -29,7 +29,7 @@ impl Scene {
         fs::create_dir_all(root.join("volume")).unwrap();
         let (config, data) = (root.join("etcd.yaml"), root.join("volume/new.etcd"));
         let etcdutl = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/etcdutl");
-        let scene = Self { place: Place { etcdutl, config, data }, said: RefCell::default(), root };
+        let scene = Self { place: EtcdPaths { etcdutl, config, data }, said: RefCell::default(), root };
         scene.configure("initial-cluster-token: t\n");
         scene
     }
@@ -42,8 +42,8 @@ impl Scene {
         fs::write(&self.place.config, text).unwrap();
     }
 
-    fn store(&self) -> Directory {
-        Directory::new(self.root.join("store"), "p")
+    fn store(&self) -> DirectoryStore {
+        DirectoryStore::new(self.root.join("store"), "p")
     }
 
     /// Adds a snapshot with this prefix to the store. The time in its name is its revision.
@@ -66,12 +66,12 @@ impl Scene {
         }
     }
 
-    fn prepare_from(&self, store: &dyn Store) -> Result<Ready, String> {
+    fn prepare_from(&self, store: &dyn SnapshotStore) -> Result<PreparedData, String> {
         let mut say = |text: &str| self.said.borrow_mut().push(text.to_owned());
         prepare(&self.place, || Ok(store), &mut say).map_err(|error| chain(&error))
     }
 
-    fn prepare(&self) -> Result<Ready, String> {
+    fn prepare(&self) -> Result<PreparedData, String> {
         self.prepare_from(&self.store())
     }
 
@@ -113,8 +113,8 @@ fn sealed(begin: &str) -> Vec<u8> {
 /// The begin of a log.
 const LOG: &[u8] = &[4, 0, 0, 0, 0, 0, 0, 0x84, 1];
 
-fn restored(revision: u64) -> Result<Ready, String> {
-    Ok(Ready::Restored { snapshot: format!("Full-00000000-{revision:08}-{revision}.gz"), revision })
+fn restored(revision: u64) -> Result<PreparedData, String> {
+    Ok(PreparedData::Restored { snapshot: format!("Full-00000000-{revision:08}-{revision}.gz"), revision })
 }
 
 #[test]
@@ -122,17 +122,17 @@ fn an_etcd_with_data_is_unchanged_regardless_of_the_store() {
     let scene = Scene::new();
     scene.member(LOG, &sealed("data"));
     fs::remove_dir_all(scene.root.join("store")).unwrap();
-    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert_eq!(scene.prepare(), Ok(PreparedData::Member));
     // The store is not even opened, so bad credentials do not matter.
-    let refused = || Err::<Box<dyn Store>, _>(Error::Unusable("no key".to_owned()));
-    assert!(matches!(prepare(&scene.place, refused, &mut |_| ()), Ok(Ready::Member)));
+    let refused = || Err::<Box<dyn SnapshotStore>, _>(Error::Unusable("no key".to_owned()));
+    assert!(matches!(prepare(&scene.place, refused, &mut |_| ()), Ok(PreparedData::Member)));
     // Leftovers of an earlier start are removed.
     fs::create_dir_all(scene.root.join("volume/new.etcd.restoring-1/data/member")).unwrap();
     fs::write(scene.root.join("volume/new.etcd.restoring-2"), "half").unwrap();
     // A link in place of a leftover is not followed.
     symlink(scene.root.join("etcd.yaml"), scene.root.join("volume/new.etcd.restoring-3")).unwrap();
     fs::create_dir_all(scene.root.join("volume/lost+found")).unwrap();
-    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert_eq!(scene.prepare(), Ok(PreparedData::Member));
     assert_eq!(scene.volume(), ["lost+found", "new.etcd"]);
     assert!(scene.root.join("etcd.yaml").is_file());
 }
@@ -142,13 +142,13 @@ fn data_are_a_store_that_opens() {
     let scene = Scene::new();
     // Neither a log nor a database: nothing can be lost.
     scene.member(b"", b"");
-    assert_eq!(scene.prepare(), Ok(Ready::New));
+    assert_eq!(scene.prepare(), Ok(PreparedData::New));
     scene.keep(5, "five");
     assert_eq!(
         (scene.prepare(), scene.data(), scene.volume()),
         (restored(5), "five".to_owned(), vec!["new.etcd".to_owned()])
     );
-    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert_eq!(scene.prepare(), Ok(PreparedData::Member));
     for (log, database, why) in
         [(LOG, &b"half a database"[..], "its database does not open"), (b"", b"x", "its member has no log")]
     {
@@ -169,7 +169,7 @@ fn data_are_a_store_that_opens() {
     fs::remove_dir_all(scene.root.join("store/p/v2")).unwrap();
     fs::remove_dir_all(&scene.place.data).unwrap();
     scene.member(b"", b"x");
-    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert_eq!(scene.prepare(), Ok(PreparedData::Member));
     assert!(scene.said().ends_with("has no snapshots: etcd starts with what is there"));
     // A store that does not answer may have one.
     fs::remove_dir_all(scene.root.join("store")).unwrap();
@@ -179,11 +179,11 @@ fn data_are_a_store_that_opens() {
 #[test]
 fn only_a_reachable_store_lets_an_etcd_start_empty() {
     let scene = Scene::new();
-    assert_eq!(scene.prepare(), Ok(Ready::New));
+    assert_eq!(scene.prepare(), Ok(PreparedData::New));
     fs::create_dir(&scene.place.data).unwrap();
-    assert_eq!(scene.prepare(), Ok(Ready::New));
+    assert_eq!(scene.prepare(), Ok(PreparedData::New));
     fs::write(scene.place.data.join(".touch"), "").unwrap();
-    assert_eq!(scene.prepare(), Ok(Ready::New));
+    assert_eq!(scene.prepare(), Ok(PreparedData::New));
     fs::rename(scene.root.join("store"), scene.root.join("elsewhere")).unwrap();
     assert!(scene.prepare().unwrap_err().starts_with("read the store "));
     fs::rename(scene.root.join("elsewhere"), scene.root.join("store")).unwrap();
@@ -213,7 +213,7 @@ fn the_newest_valid_snapshot_is_restored() {
     let expected = "--name=etcd-main-0 --initial-cluster=etcd-main-0=http://p:2380 --initial-advertise-peer-urls=http://p:2380 \
                     --initial-cluster-token=t --bump-revision=1000000000 --mark-compacted\n";
     assert_eq!(called, expected);
-    assert_eq!(scene.prepare(), Ok(Ready::Member));
+    assert_eq!(scene.prepare(), Ok(PreparedData::Member));
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn an_interrupted_restoration_starts_again() {
 
 /// A store that fails in the middle of the newest snapshot, a number of times.
 #[derive(Debug)]
-struct Flaky(Directory, Cell<u32>);
+struct Flaky(DirectoryStore, Cell<u32>);
 
 struct Cut(Box<dyn Read>, usize);
 
@@ -309,7 +309,7 @@ impl Read for Cut {
     }
 }
 
-impl Store for Flaky {
+impl SnapshotStore for Flaky {
     fn place(&self) -> String {
         "flaky".to_owned()
     }

@@ -13,18 +13,18 @@ use std::time::Duration;
 
 use super::error::Error;
 use super::name::{self, Snapshot};
-use super::store::{LEFTOVER_S, Store, Upload};
+use super::store::{LEFTOVER_S, SnapshotStore, Upload};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339;
 use crate::limits;
 use crate::net::{
-    self, CertificatePair, Dial, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, SystemCas,
-    TlsError, Traffic,
+    self, CertificatePair, Dial, Http, HttpRequest, HttpResponse, ProxyPolicy, RequestLimits, SystemCas,
+    TlsError, TlsParty, Traffic, TrustedRoots,
 };
 use credentials::Bucket;
-use list::{Asked, Page, Unfinished};
+use list::{ListRequest, Page, Unfinished};
 use sign::{Unsigned, sha256_hex};
 use transfer::{Download, Parts};
 
@@ -36,7 +36,7 @@ const RETRY_MAX: Duration = Duration::from_secs(8);
 
 /// The machine's network configuration.
 #[derive(Clone, Debug)]
-pub struct Network {
+pub struct StoreNetwork {
     /// It opens the sockets of connections.
     pub dialer: Arc<dyn Dial>,
     /// Chooses the proxy of each connection.
@@ -51,7 +51,7 @@ pub struct Network {
 
 /// How slow a store may be, in real time.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct TransferPace {
     /// For a request and its answer, besides the bytes of a snapshot.
     pub answer: Duration,
     /// For all pages of a list.
@@ -60,7 +60,7 @@ pub struct Pace {
     pub bytes_per_second: u64,
 }
 
-impl Default for Pace {
+impl Default for TransferPace {
     fn default() -> Self {
         Self {
             answer: Duration::from_secs(120),
@@ -70,7 +70,7 @@ impl Default for Pace {
     }
 }
 
-impl Pace {
+impl TransferPace {
     /// The time for a request that moves this part of a snapshot.
     fn of(self, bytes: u64) -> Duration {
         self.answer.saturating_add(Duration::from_secs(bytes / self.bytes_per_second.max(1)))
@@ -86,7 +86,7 @@ pub struct S3 {
     clock: Clock,
     /// Sockets wait in real time.
     real: Clock,
-    pace: Pace,
+    pace: TransferPace,
     stop: Stop,
 }
 
@@ -112,14 +112,14 @@ struct Question<'a> {
 
 impl S3 {
     /// The snapshots of a bucket below `prefix`.
-    pub fn new(bucket: Bucket, prefix: &str, network: &Network) -> Self {
-        let http = Http::new(net::Settings {
+    pub fn new(bucket: Bucket, prefix: &str, network: &StoreNetwork) -> Self {
+        let http = Http::new(net::ConnectionSettings {
             dialer: Arc::clone(&network.dialer),
-            party: Arc::new(Server {
+            party: Arc::new(StoreParty {
                 roots: match &bucket.ca {
-                    _ if bucket.is_insecure => Roots::Insecure,
-                    Some(pem) => Roots::Pem(Arc::clone(pem)),
-                    None => Roots::System(network.system_cas.clone()),
+                    _ if bucket.is_insecure => TrustedRoots::Insecure,
+                    Some(pem) => TrustedRoots::Pem(Arc::clone(pem)),
+                    None => TrustedRoots::System(network.system_cas.clone()),
                 },
             }),
             server_name: None,
@@ -134,12 +134,12 @@ impl S3 {
         let folder = format!("{}/{}/", prefix.trim_matches('/'), name::VERSION);
         let folder = folder.trim_start_matches('/').to_owned();
         let (clock, stop) = (network.clock.clone(), network.stop.clone());
-        Self { http, bucket, folder, clock, real: Clock::system(), pace: Pace::default(), stop }
+        Self { http, bucket, folder, clock, real: Clock::system(), pace: TransferPace::default(), stop }
     }
 
     /// The same store, which may be slower or must be faster.
     #[must_use]
-    pub fn at_pace(self, pace: Pace) -> Self {
+    pub fn at_pace(self, pace: TransferPace) -> Self {
         Self { pace, ..self }
     }
 
@@ -148,7 +148,7 @@ impl S3 {
     }
 
     /// Retries transient errors, and returns the answer if it is a success.
-    fn ask(&self, question: Question<'_>) -> Result<Response, Error> {
+    fn ask(&self, question: Question<'_>) -> Result<HttpResponse, Error> {
         let mut backoff = Backoff::new(RETRY_FIRST, RETRY_MAX);
         loop {
             let (error, may_pass) = match self.send(question) {
@@ -179,7 +179,7 @@ impl S3 {
         format!("{doing} (bucket {} at {})", self.bucket.name, self.bucket.endpoint)
     }
 
-    fn send(&self, question: Question<'_>) -> Result<Response, net::Error> {
+    fn send(&self, question: Question<'_>) -> Result<HttpResponse, net::Error> {
         let (host, digest) = (self.bucket.host(), sha256_hex(question.body));
         let (path, query) = (sign::path(&self.bucket.path(question.key)), sign::query(question.query));
         let unsigned = Unsigned {
@@ -201,8 +201,9 @@ impl S3 {
         ];
         headers.extend(question.range.map(|range| ("Range", range)));
         let body = (!question.body.is_empty()).then_some(question.body);
-        let request = Request { method: question.method, url: &url, headers: &headers, body, gzip: false };
-        let limits = Limits {
+        let request =
+            HttpRequest { method: question.method, url: &url, headers: &headers, body, gzip: false };
+        let limits = RequestLimits {
             connect: CONNECT,
             total: Some(question.total),
             response: Some(SILENCE),
@@ -212,7 +213,7 @@ impl S3 {
     }
 
     /// The error that an answer contains.
-    fn refusal(&self, doing: &str, response: &mut Response) -> Error {
+    fn refusal(&self, doing: &str, response: &mut HttpResponse) -> Error {
         let date = response.header("date").map(str::to_owned);
         // The status is valid even if the body is interrupted.
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
@@ -272,7 +273,7 @@ impl S3 {
         &self,
         doing: &str,
         kind: (&'static str, &'static str),
-        read: impl Fn(&str, Asked<'_>) -> Result<Page<T>, &'static str>,
+        read: impl Fn(&str, ListRequest<'_>) -> Result<Page<T>, &'static str>,
     ) -> Result<Vec<T>, Error> {
         let refused = |why: String| Error::Refused { doing: self.doing(doing), why };
         let until = self.real.mono().saturating_add(self.pace.list);
@@ -287,7 +288,7 @@ impl S3 {
             let question = Question { query: &query, total, ..self.question(doing, "GET", "") };
             let text = self.text(question, limits::SNAPSHOT_LIST_BYTES_MAX)?;
             let from = next.first().map_or("", |(_, value)| value.as_str());
-            let asked = Asked { bucket: &self.bucket.name, prefix: &self.folder, from };
+            let asked = ListRequest { bucket: &self.bucket.name, prefix: &self.folder, from };
             let page =
                 read(&text, asked).map_err(|why| refused(format!("its answer is no list of S3: {why}")))?;
             all.extend(page.entries);
@@ -305,7 +306,7 @@ fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
 }
 
-impl Store for S3 {
+impl SnapshotStore for S3 {
     fn place(&self) -> String {
         format!("bucket {} at {}, {}", self.bucket.name, self.bucket.endpoint, self.folder)
     }
@@ -340,12 +341,12 @@ impl Store for S3 {
 
 /// The trusted CAs of the server.
 #[derive(Debug)]
-struct Server {
-    roots: Roots,
+struct StoreParty {
+    roots: TrustedRoots,
 }
 
-impl Party for Server {
-    fn roots(&self) -> Result<Roots, TlsError> {
+impl TlsParty for StoreParty {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
         Ok(self.roots.clone())
     }
 

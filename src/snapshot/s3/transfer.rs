@@ -7,10 +7,10 @@ use super::{Question, S3, xml};
 use crate::base::backoff::Backoff;
 use crate::base::clock::Mono;
 use crate::limits;
-use crate::net::{Body, Response};
+use crate::net::{Body, HttpResponse};
 use crate::snapshot::error::Error;
 use crate::snapshot::name::Snapshot;
-use crate::snapshot::store::{Store as _, Upload};
+use crate::snapshot::store::{SnapshotStore as _, Upload};
 
 /// An upload. Content of less than one part is sent as a single object.
 pub(super) struct Parts<'a> {
@@ -56,7 +56,7 @@ impl<'a> Parts<'a> {
     }
 
     /// The ETag of the uploaded data. A server that is no store does not return one.
-    fn tag(&self, response: &Response) -> Result<String, Error> {
+    fn tag(&self, response: &HttpResponse) -> Result<String, Error> {
         let tag = response.header("etag").filter(|tag| !tag.is_empty()).map(str::to_owned);
         tag.ok_or_else(|| self.odd("the store gave no tag for what it was sent"))
     }

@@ -4,9 +4,10 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, NAMESPACE, SECRET, SERVICE_ACCOUNT};
 use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Metadata, Resource};
 use gardenlet::format::base64;
-use gardenlet::kube::request::Request;
+use gardenlet::kube::request::ApiRequest;
 use gardenlet::kube::{
-    Client, DeleteParams, Error, ListParams, Patch, Undecodable, Verdict, Watch, WatchEvent, WatchParams,
+    Client, DeleteParams, Error, ErrorVerdict, ListParams, Patch, UndecodableObject, Watch, WatchEvent,
+    WatchParams,
 };
 use gardenlet::pki::{Certificate, PrivateKey, request};
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -96,17 +97,17 @@ fn replace_and_delete(client: &Client) -> Result<()> {
     let second: Value = client.replace_object(&CONFIG_MAP, &key, &second)?;
     equal("replaced", &second["data"], &json!({"key": "two"}))?;
     let stale = client.replace_object::<Value>(&CONFIG_MAP, &key, &first);
-    verdict("a replace with an old resourceVersion", stale, Verdict::Conflict)?;
+    verdict("a replace with an old resourceVersion", stale, ErrorVerdict::Conflict)?;
     let other = DeleteParams {
         uid: Some("00000000-0000-0000-0000-000000000000".to_owned()),
         ..DeleteParams::default()
     };
     let refused = client.delete(&CONFIG_MAP, &key, &other);
-    verdict("a delete of another uid", refused, Verdict::Conflict)?;
+    verdict("a delete of another uid", refused, ErrorVerdict::Conflict)?;
     let uid = first["metadata"]["uid"].as_str().map(str::to_owned);
     client.delete(&CONFIG_MAP, &key, &DeleteParams { uid, ..DeleteParams::default() })?;
     let gone = client.delete(&CONFIG_MAP, &key, &DeleteParams::default());
-    verdict("a second delete", gone, Verdict::NotFound)?;
+    verdict("a second delete", gone, ErrorVerdict::NotFound)?;
     ensure(client.find::<Value>(&CONFIG_MAP, &key)?.is_none(), || "found after its delete".to_owned())
 }
 
@@ -116,20 +117,20 @@ pub(crate) fn verdicts(lab: &mut Lab) -> Result<()> {
     let map = config_map("twice", "x");
     let (twice, absent) = (Key::new(NAME, "twice"), Key::new(NAME, "absent"));
     client.create::<Value>(&CONFIG_MAP, NAME, &map)?;
-    verdict("a second create", client.create::<Value>(&CONFIG_MAP, NAME, &map), Verdict::AlreadyExists)?;
-    verdict("an absent object", client.get::<Value>(&CONFIG_MAP, &absent), Verdict::NotFound)?;
+    verdict("a second create", client.create::<Value>(&CONFIG_MAP, NAME, &map), ErrorVerdict::AlreadyExists)?;
+    verdict("an absent object", client.get::<Value>(&CONFIG_MAP, &absent), ErrorVerdict::NotFound)?;
     let unknown = Resource::new("example.org", "v1", "Thing", "things", true);
-    verdict("an absent kind", client.get::<Value>(&unknown, &absent), Verdict::NotFound)?;
+    verdict("an absent kind", client.get::<Value>(&unknown, &absent), ErrorVerdict::NotFound)?;
     let invalid = client.create::<Value>(&CONFIG_MAP, NAME, &config_map("Not A Name", "x"));
-    verdict("an invalid name", invalid, Verdict::Invalid)?;
+    verdict("an invalid name", invalid, ErrorVerdict::Invalid)?;
     let nowhere = client.create::<Value>(&CONFIG_MAP, "no-such-namespace", &map);
-    verdict("an absent namespace", nowhere, Verdict::NotFound)?;
+    verdict("an absent namespace", nowhere, ErrorVerdict::NotFound)?;
     let stranger = lab.seed.client_of("stranger", None)?;
-    verdict("a user without permissions", stranger.get::<Value>(&CONFIG_MAP, &twice), Verdict::Denied)?;
+    verdict("a user without permissions", stranger.get::<Value>(&CONFIG_MAP, &twice), ErrorVerdict::Denied)?;
     let unknown = lab.seed.client_with_token("abcdef.0123456789abcdef")?;
-    verdict("an unknown token", unknown.get::<Value>(&CONFIG_MAP, &twice), Verdict::Denied)?;
+    verdict("an unknown token", unknown.get::<Value>(&CONFIG_MAP, &twice), ErrorVerdict::Denied)?;
     lab.seed.kill(Server::Api);
-    verdict("a server that is down", client.get::<Value>(&CONFIG_MAP, &twice), Verdict::Unreachable)?;
+    verdict("a server that is down", client.get::<Value>(&CONFIG_MAP, &twice), ErrorVerdict::Unreachable)?;
     lab.seed.start(Server::Api)?;
     lab.seed.wait_ready()?;
     client.get::<Value>(&CONFIG_MAP, &twice).map(drop).map_err(Failure::from)
@@ -168,7 +169,7 @@ fn too_old(client: &Client) -> Result<()> {
         Err(error) => Some(error),
         Ok(mut watch) => watch.next().and_then(std::result::Result::err),
     };
-    verdict("version 1", error.map_or(Ok(()), Err), Verdict::Gone)
+    verdict("version 1", error.map_or(Ok(()), Err), ErrorVerdict::Gone)
 }
 
 fn watch_from(client: &Client, version: &str) -> Result<Watch<Metadata>> {
@@ -191,7 +192,7 @@ fn event(watch: &mut Watch<Metadata>) -> Result<(String, String)> {
             WatchEvent::Modified(object) => ("modified", object.metadata),
             WatchEvent::Deleted(last) => ("deleted", last),
             WatchEvent::Bookmark(_) => continue,
-            WatchEvent::Undecodable(Undecodable { key, why, .. }) => {
+            WatchEvent::Undecodable(UndecodableObject { key, why, .. }) => {
                 return Err(Failure::new(format!("undecodable {key}: {why}")));
             }
         };
@@ -235,7 +236,7 @@ pub(crate) fn identity(lab: &mut Lab) -> Result<()> {
     verdict(
         "secrets for a token",
         client.get::<Value>(&NAMESPACE, &Key::cluster("garden")),
-        Verdict::Denied,
+        ErrorVerdict::Denied,
     )?;
     let connection = lab.garden.connection().with_certificate(certificate, key.serialize_pem());
     client.replace(connection)?;
@@ -293,7 +294,7 @@ fn signed(admin: &Client, name: &str, subject: &request::Subject) -> Result<requ
     let approved = Patch::Merge(json!({"status": {"conditions": [condition]}}));
     let key = Key::cluster(name);
     let approval = CERTIFICATE_SIGNING_REQUEST.subresource_path(&key, "approval");
-    admin.fetch::<Value>(&Request::patch(approval, &approved))?;
+    admin.fetch::<Value>(&ApiRequest::patch(approval, &approved))?;
     let certificate = wait::until("the certificate", 20, || -> std::result::Result<_, Error> {
         let request: Value = admin.get(&CERTIFICATE_SIGNING_REQUEST, &key)?;
         Ok(request["status"]["certificate"].as_str().map(str::to_owned))
@@ -321,7 +322,7 @@ pub(crate) fn tokens(lab: &mut Lab) -> Result<()> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let me: Value = robot.create(&review, CLUSTER_SCOPED, &body)?;
     equal("who am I", &me["status"]["userInfo"]["username"], &json!("system:serviceaccount:client:robot"))?;
-    verdict("a secret", robot.get::<Value>(&SECRET, &Key::new(NAME, "any")), Verdict::Denied)
+    verdict("a secret", robot.get::<Value>(&SECRET, &Key::new(NAME, "any")), ErrorVerdict::Denied)
 }
 
 /// An administrator's client and an empty namespace. The one of an earlier story may still be terminating.
@@ -347,7 +348,7 @@ fn config_map(name: &str, story: &str) -> Value {
 }
 
 /// Fails unless a call failed with this verdict.
-fn verdict<T>(what: &str, result: std::result::Result<T, Error>, expected: Verdict) -> Result<()> {
+fn verdict<T>(what: &str, result: std::result::Result<T, Error>, expected: ErrorVerdict) -> Result<()> {
     match result {
         Ok(_) => Err(Failure::new(format!("{what}: succeeded, expected {expected:?}"))),
         Err(error) => ensure(error.verdict() == expected, || {

@@ -8,7 +8,7 @@ use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::components::crds::{self, Foreign};
 use gardenlet::components::install;
 use gardenlet::format::yaml;
-use gardenlet::kube::{Client, ListParams, Patch, Seed, Verdict};
+use gardenlet::kube::{Client, ErrorVerdict, ListParams, Patch, Seed};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -153,7 +153,7 @@ fn touch(client: &Client, tries: u32) -> Result<()> {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {"tries": tries.to_string()}}}));
         match client.patch::<Value>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(name), &patch) {
             // It was deleted meanwhile.
-            Err(err) if err.verdict() != Verdict::NotFound => return Err(err.into()),
+            Err(err) if err.verdict() != ErrorVerdict::NotFound => return Err(err.into()),
             _ => println!("       {name} was touched to be deleted"),
         }
     }
@@ -185,7 +185,7 @@ fn refused(client: &Client, sample: &Value) -> Result<()> {
     let why = sample["metadata"]["annotations"]["refused"].as_str().unwrap_or("no reason given");
     match client.create::<Value>(&resource, namespace, sample) {
         Ok(_) => Err(Failure::new(format!("{} {name} was accepted, despite {why}", resource.kind))),
-        Err(err) => ensure(err.verdict() == Verdict::Invalid && err.to_string().contains(why), || {
+        Err(err) => ensure(err.verdict() == ErrorVerdict::Invalid && err.to_string().contains(why), || {
             format!("{} {name}: expected {why:?}, found {err}", resource.kind)
         }),
     }

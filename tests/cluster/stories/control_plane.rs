@@ -8,8 +8,8 @@ use gardenlet::api::meta::Key;
 use gardenlet::components::crds;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Seed};
-use gardenlet::pki::issue::{Names, Usage};
-use gardenlet::secrets::{Config, Options, TokenUser};
+use gardenlet::pki::issue::{KeyUsage, ServerNames};
+use gardenlet::secrets::{Options, SecretConfig, TokenUser};
 use serde_json::{Value, json};
 
 use crate::cluster;
@@ -114,22 +114,22 @@ fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
     let mut secrets = Secrets::new(seed, NAMESPACE)?;
     for name in ["ca", "ca-client", "ca-front-proxy", "ca-etcd"] {
         let common_name = if name == "ca" { "kubernetes" } else { name }.to_owned();
-        secrets.with_bundle(&Config::Ca { name: name.to_owned(), common_name, validity: None })?;
+        secrets.with_bundle(&SecretConfig::Ca { name: name.to_owned(), common_name, validity: None })?;
     }
-    let key = Config::RsaKey { name: "service-account-key".to_owned(), bits: 2_048, for_ssh: false };
+    let key = SecretConfig::RsaKey { name: "service-account-key".to_owned(), bits: 2_048, for_ssh: false };
     secrets.with_bundle(&key)?;
     let health =
         TokenUser { username: "system:health".to_owned(), user_id: "health".to_owned(), groups: vec![] };
     let tokens = [("health".to_owned(), health)].into();
-    let tokens = Config::StaticToken { name: "kube-apiserver-static-token".to_owned(), tokens };
+    let tokens = SecretConfig::StaticToken { name: "kube-apiserver-static-token".to_owned(), tokens };
     secrets.one(&tokens, &Options::default())?;
     let etcd = ["etcd-main-local", "etcd-main-client", "*.etcd-main-peer"].map(str::to_owned).to_vec();
-    let etcd = Names { dns: etcd, addresses: vec![] };
-    let server = Names { dns: vec!["kube-apiserver".to_owned()], addresses: vec![address] };
+    let etcd = ServerNames { dns: etcd, addresses: vec![] };
+    let server = ServerNames { dns: vec!["kube-apiserver".to_owned()], addresses: vec![address] };
     let leaves = [
-        ("ca-etcd", leaf("etcd-server-main", "etcd-server", "", Usage::Both, etcd)),
-        ("ca-etcd", leaf("etcd-client", "etcd-client", "", Usage::Client, Names::default())),
-        ("ca", leaf("kube-apiserver", "kube-apiserver", "", Usage::Server, server)),
+        ("ca-etcd", leaf("etcd-server-main", "etcd-server", "", KeyUsage::Both, etcd)),
+        ("ca-etcd", leaf("etcd-client", "etcd-client", "", KeyUsage::Client, ServerNames::default())),
+        ("ca", leaf("kube-apiserver", "kube-apiserver", "", KeyUsage::Server, server)),
         ("ca-front-proxy", client("kube-aggregator", "system:kube-aggregator", "")),
         ("ca-client", client("kube-controller-manager", "system:kube-controller-manager", "")),
         ("ca-client", client("admin", "admin", "system:masters")),
@@ -138,12 +138,18 @@ fn make_secrets(seed: Client, address: IpAddr) -> Result<Secrets> {
     Ok(secrets)
 }
 
-fn client(name: &str, user: &str, group: &str) -> Config {
-    leaf(name, user, group, Usage::Client, Names::default())
+fn client(name: &str, user: &str, group: &str) -> SecretConfig {
+    leaf(name, user, group, KeyUsage::Client, ServerNames::default())
 }
 
-fn leaf(name: &str, common_name: &str, organization: &str, usage: Usage, names: Names) -> Config {
-    Config::Leaf {
+fn leaf(
+    name: &str,
+    common_name: &str,
+    organization: &str,
+    usage: KeyUsage,
+    names: ServerNames,
+) -> SecretConfig {
+    SecretConfig::Leaf {
         name: name.to_owned(),
         common_name: common_name.to_owned(),
         organizations: Some(organization.to_owned()).filter(|text| !text.is_empty()).into_iter().collect(),

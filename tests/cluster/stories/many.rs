@@ -12,7 +12,7 @@ use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Clock;
 use gardenlet::format::base64;
 use gardenlet::kube::{Client, ListParams, Patch, Seed};
-use gardenlet::secrets::{Config, Data, Options, Place, Rotation, Secrets};
+use gardenlet::secrets::{Options, SecretConfig, SecretEntries, Secrets, SecretsLocation, SecretsRotation};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -176,18 +176,18 @@ fn lend_keys(lab: &Lab, names: &[String]) -> Result<()> {
     let scratch = "made-ahead";
     lab.seed.apply(&namespace(scratch))?;
     let client = lab.seed.client()?;
-    let place = Place {
+    let place = SecretsLocation {
         client: Seed(client.clone()),
         namespace: scratch.to_owned(),
         identity: "story".to_owned(),
         keys: Arc::new(FixtureKeys::default()),
         clock: Clock::system(),
     };
-    let mut secrets = Secrets::load(place, &Rotation::default())?;
+    let mut secrets = Secrets::load(place, &SecretsRotation::default())?;
     let own = |name: &str| name.to_owned();
     let authorities =
-        AUTHORITIES.map(|name| Config::Ca { name: own(name), common_name: own(name), validity: None });
-    let accounts = Config::RsaKey { name: own(ACCOUNTS), bits: 4_096, for_ssh: false };
+        AUTHORITIES.map(|name| SecretConfig::Ca { name: own(name), common_name: own(name), validity: None });
+    let accounts = SecretConfig::RsaKey { name: own(ACCOUNTS), bits: 4_096, for_ssh: false };
     let mut lenders = Vec::new();
     for config in authorities.iter().chain([&accounts]) {
         let made = secrets.ensure(config, &Options::default())?;
@@ -203,7 +203,7 @@ fn lend_keys(lab: &Lab, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn lender(config: &str, data: &Data) -> Value {
+fn lender(config: &str, data: &SecretEntries) -> Value {
     let data: BTreeMap<&str, String> =
         data.iter().map(|(key, value)| (key.as_str(), base64::encode(value))).collect();
     json!({"apiVersion": "v1", "kind": "Secret", "data": data, "metadata": {"name": format!("lent-{config}"),

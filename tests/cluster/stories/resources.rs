@@ -13,7 +13,7 @@ use gardenlet::base::stop::Stop;
 use gardenlet::components::{crds, install, webhooks};
 use gardenlet::format::{base64, brotli};
 use gardenlet::kube::{Applier, Client, DeleteParams, Patch, Seed};
-use gardenlet::resources::{Resources, Settings};
+use gardenlet::resources::{ApplierSettings, ManagedResourceApplier};
 use gardenlet::runtime::controller::{ReconcileContext, ReconcileOutcome, Reconciler};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ const NAME: &str = "applier";
 
 struct Rig {
     admin: Client,
-    resources: Resources,
+    resources: ManagedResourceApplier,
     cx: ReconcileContext,
 }
 
@@ -138,9 +138,9 @@ pub(crate) fn leave_webhooks(admin: &Client, namespaces: &Value) -> Result<()> {
 }
 
 /// An applier that may do everything. Its group is one whose requests are in the audit log.
-fn applier(lab: &Lab) -> Result<Resources> {
+fn applier(lab: &Lab) -> Result<ManagedResourceApplier> {
     let client = lab.seed.client_of(NAME, Some("system:serviceaccounts:garden"))?;
-    Ok(Resources::new(Applier(client), Settings::default()))
+    Ok(ManagedResourceApplier::new(Applier(client), ApplierSettings::default()))
 }
 
 /// Lets the user of the applier do everything, and waits until the server knows it.

@@ -11,7 +11,7 @@ use gardenlet::api::resources::{GARBAGE_COLLECTABLE, MANAGED_RESOURCE};
 use gardenlet::components::managed::{self, Managed};
 use gardenlet::components::{cluster_identity, crds, install, system, webhooks};
 use gardenlet::kube::{Client, DeleteParams, ListParams, Seed};
-use gardenlet::secrets::{Config, Options as Wanted};
+use gardenlet::secrets::{Options as Wanted, SecretConfig};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -143,7 +143,7 @@ pub(crate) fn halfway(lab: &mut Lab) -> Result<()> {
 /// The CA of the seed, which the Go gardenlet's Seed flow creates first. The names are those of upstream's library.
 fn authorities(lab: &Lab) -> Result<()> {
     let day = Duration::from_secs(86_400);
-    let ca = Config::Ca {
+    let ca = SecretConfig::Ca {
         name: "ca-seed".to_owned(),
         common_name: "kubernetes".to_owned(),
         validity: Some(30 * day),

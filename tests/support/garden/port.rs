@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::kube;
-use gardenlet::kube::request::Request;
+use gardenlet::kube::request::ApiRequest;
 use serde_json::{Value, json};
 
 use crate::api::failure::Failure;
@@ -138,7 +138,7 @@ impl Cluster for Remote {
             "" => resource.object_path(key),
             subresource => resource.subresource_path(key, subresource),
         };
-        self.0.fetch(&Request::patch(path, &patch)).map_err(|e| failure(&e))
+        self.0.fetch(&ApiRequest::patch(path, &patch)).map_err(|e| failure(&e))
     }
 
     fn delete(&self, resource: &Resource, key: &Key) -> Result<(), Failure> {

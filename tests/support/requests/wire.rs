@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
-use gardenlet::kube::{Client, Connection, Credentials, Material, Trust};
+use gardenlet::kube::{AuthorizationSource, Client, Connection, InlineOrFile, ServerTrust};
 use gardenlet::net::{
-    CertificatePair, Http, Limits, Party, ProxyPolicy, Request, Response, Roots, Settings, SystemCas,
-    SystemDialer, TlsError, Traffic, login,
+    CertificatePair, ConnectionSettings, Http, HttpRequest, HttpResponse, ProxyPolicy, RequestLimits,
+    SystemCas, SystemDialer, TlsError, TlsParty, Traffic, TrustedRoots, login,
 };
 use serde_json::Value;
 
@@ -20,15 +20,15 @@ const BODY_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 struct User(Arc<Connection>);
 
-fn load(material: &Material) -> Result<Arc<[u8]>, TlsError> {
+fn load(material: &InlineOrFile) -> Result<Arc<[u8]>, TlsError> {
     material.load().map_err(|error| TlsError::Material(error.to_string()))
 }
 
-impl Party for User {
-    fn roots(&self) -> Result<Roots, TlsError> {
+impl TlsParty for User {
+    fn roots(&self) -> Result<TrustedRoots, TlsError> {
         match &self.0.trust {
-            Trust::Bundle(material) => Ok(Roots::Pem(load(material)?)),
-            Trust::System | Trust::Insecure => Ok(Roots::System(SystemCas::default())),
+            ServerTrust::Bundle(material) => Ok(TrustedRoots::Pem(load(material)?)),
+            ServerTrust::System | ServerTrust::Insecure => Ok(TrustedRoots::System(SystemCas::default())),
         }
     }
 
@@ -39,9 +39,9 @@ impl Party for User {
     }
 }
 
-fn exchange(client: &Client, request: &Request<'_>) -> Result<Response, String> {
+fn exchange(client: &Client, request: &HttpRequest<'_>) -> Result<HttpResponse, String> {
     let connection = client.connection();
-    let http = Http::new(Settings {
+    let http = Http::new(ConnectionSettings {
         dialer: Arc::new(SystemDialer),
         party: Arc::new(User(connection.clone())),
         server_name: connection.tls_server_name.clone(),
@@ -54,7 +54,7 @@ fn exchange(client: &Client, request: &Request<'_>) -> Result<Response, String> 
         traffic: Traffic::default(),
     });
     let token = match &connection.identity.credentials {
-        Credentials::Token(token) => Some(login::bearer(token.expose())),
+        AuthorizationSource::Token(token) => Some(login::bearer(token.expose())),
         _ => None,
     };
     let mut headers = request.headers.to_vec();
@@ -62,12 +62,12 @@ fn exchange(client: &Client, request: &Request<'_>) -> Result<Response, String> 
     headers.extend(token.iter().map(|token| ("Authorization", token.expose().as_str())));
     let url = format!("{}{}", connection.server, request.url);
     let limit = patience(Duration::from_secs(20));
-    let limits = Limits { connect: limit, total: Some(limit), response: None, read: None };
-    http.send(&Request { url: &url, headers: &headers, ..*request }, &limits)
+    let limits = RequestLimits { connect: limit, total: Some(limit), response: None, read: None };
+    http.send(&HttpRequest { url: &url, headers: &headers, ..*request }, &limits)
         .map_err(|e| format!("{url}: {e}"))
 }
 
-fn whole(mut answer: Response) -> Result<(u16, Value), String> {
+fn whole(mut answer: HttpResponse) -> Result<(u16, Value), String> {
     let body = answer.body.read_all(BODY_BYTES_MAX).map_err(|e| e.to_string())?;
     Ok((answer.status, serde_json::from_slice(&body).unwrap_or(Value::Null)))
 }
@@ -81,12 +81,12 @@ pub(super) fn send(
     body: Option<&[u8]>,
 ) -> Result<(u16, Value), String> {
     let headers: Vec<_> = headers.iter().copied().filter(|(_, value)| !value.is_empty()).collect();
-    whole(exchange(client, &Request { method, headers: &headers, body, ..Request::get(path) })?)
+    whole(exchange(client, &HttpRequest { method, headers: &headers, body, ..HttpRequest::get(path) })?)
 }
 
 /// The first events of a watch, in a list; or a refusal.
 pub(super) fn watch(client: &Client, path: &str, count: usize) -> Result<(u16, Value), String> {
-    let answer = exchange(client, &Request::get(path))?;
+    let answer = exchange(client, &HttpRequest::get(path))?;
     if answer.status != 200 {
         return whole(answer);
     }

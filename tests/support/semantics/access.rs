@@ -4,7 +4,7 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::core::{SECRET, SERVICE};
 use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
-use gardenlet::kube::request::Request;
+use gardenlet::kube::request::ApiRequest;
 use gardenlet::kube::{DeleteParams, Patch};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use serde_json::{Value, json};
@@ -154,7 +154,7 @@ fn signing(place: &Place<'_>) -> Outcome {
     let (name, created) = request(place)?;
     ensure(created["spec"]["username"] != "forged", "the requester is taken from the object")?;
     let key = Key::cluster(name);
-    let patch = |path: String, patch: &Patch| place.client.fetch::<Value>(&Request::patch(path, patch));
+    let patch = |path: String, patch: &Patch| place.client.fetch::<Value>(&ApiRequest::patch(path, patch));
     let approval = Patch::Merge(json!({"status": {"conditions": [
         {"type": "Approved", "status": "True", "reason": "Test", "message": "a test"}]}}));
     let path = CERTIFICATE_SIGNING_REQUEST.object_path(&key);

@@ -2,7 +2,7 @@
 
 use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, EVENT, SECRET};
 use gardenlet::api::meta::Resource;
-use gardenlet::kube::request::Request;
+use gardenlet::kube::request::ApiRequest;
 use gardenlet::kube::{DeleteParams, List, ListParams, Patch};
 use serde_json::{Value, json};
 
@@ -117,7 +117,7 @@ fn scale(place: &Place<'_>) -> Outcome {
     ok("create", place.client.create::<Value>(&DEPLOYMENT, &place.namespace, &deployment("d")))?;
     let body = Patch::Merge(json!({"spec": {"replicas": 3}}));
     let key = place.key("d");
-    let request = Request::patch(DEPLOYMENT.subresource_path(&key, "scale"), &body);
+    let request = ApiRequest::patch(DEPLOYMENT.subresource_path(&key, "scale"), &body);
     let scaled: Value = ok("patch", place.client.fetch(&request))?;
     equal("kind", scaled["kind"].as_str(), Some("Scale"))?;
     let read: Value = ok("get", place.client.get(&DEPLOYMENT, &key))?;

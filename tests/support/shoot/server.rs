@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gardenlet::base::clock::Clock;
 use gardenlet::format::cidr::Cidr;
-use gardenlet::kube::connection::Trust;
+use gardenlet::kube::connection::ServerTrust;
 use gardenlet::kube::{self, Client, Connection, Method};
 use serde_json::{Value, json};
 
@@ -153,7 +153,7 @@ impl Server {
         if let Some((_, client)) = life.prober.as_ref().filter(|(known, _)| known == token) {
             return Some(client.clone());
         }
-        let connection = Connection::new(self.cluster.url()).with_trust(Trust::Insecure);
+        let connection = Connection::new(self.cluster.url()).with_trust(ServerTrust::Insecure);
         let connection = if token.is_empty() { connection } else { connection.with_token(token) };
         let options = kube::Options {
             user_agent: "kube-probe".to_owned(),

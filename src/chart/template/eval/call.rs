@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::super::ast::{Operand, OperandKind};
 use super::super::error::{Cause, Error, Fault};
-use super::super::functions::{Args, BYTES_PER_STEP, Function, ITEMS_PER_STEP, Run};
+use super::super::functions::{Args, BYTES_PER_STEP, Function, FunctionBody, ITEMS_PER_STEP};
 use super::{At, Exec, SPARE_ITEMS_MAX, Slot, put_back};
 use crate::chart::value::{List, ListKind, Map, MapKind, Object, Signature, Type, Value};
 use crate::limits::{TEMPLATE_LIST_ITEMS_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
@@ -44,7 +44,7 @@ impl<'t> Exec<'t, '_> {
         self.step()?;
         let signature = callee.signature();
         self.check_count(callee.name(), signature, words.len(), last.is_some())?;
-        if let Callee::Function(Function { run: Run::ShortCircuit { until }, .. }) = callee {
+        if let Callee::Function(Function { run: FunctionBody::ShortCircuit { until }, .. }) = callee {
             return self.short_circuit(dot, *until, words, last);
         }
         let spare = &self.engine.shared.spare.values;
@@ -59,7 +59,7 @@ impl<'t> Exec<'t, '_> {
         let args = Args { engine: self.engine, values };
         let given = shared.charge(args.values.iter().map(work).sum());
         let result = given.map_err(Cause::Text).and_then(|()| match callee {
-            Callee::Function(Function { run: Run::Plain(run), .. }) => run(&args),
+            Callee::Function(Function { run: FunctionBody::Plain(run), .. }) => run(&args),
             Callee::Function(_) => Err(no_function(words, &args.values)),
             Callee::Method { object, name, .. } => object.call(name, &args.values).map_err(Cause::Text),
         });

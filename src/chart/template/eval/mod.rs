@@ -9,12 +9,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
-use super::ast::{Branch, Command, Node, NodeKind, Operand, Pipe, Tree};
+use super::ast::{Branch, Command, NodeKind, Operand, Pipe, TemplateNode, Tree};
 use super::error::{Error, Fault};
 use super::functions::regex::Expression;
 use super::stack::StackGuard;
 use super::{Options, format};
-use crate::chart::value::{ListKind, MapKind, Text, Value, take_walked};
+use crate::chart::value::{GoString, ListKind, MapKind, Value, take_walked};
 use crate::limits::{TEMPLATE_BUFFER_BYTES_MAX, TEMPLATE_DEPTH_MAX, TEMPLATE_OUTPUT_BYTES_MAX};
 
 /// Values that a walk visits in one step.
@@ -77,17 +77,17 @@ fn put_back<T>(spare: &RefCell<Vec<Vec<T>>>, mut list: Vec<T>, capacity_max: usi
 }
 
 /// Shared by all executions within one rendering.
-pub(super) struct Shared<'a> {
+pub(super) struct SharedExecution<'a> {
     pub(super) options: &'a Options,
     pub(super) guard: StackGuard,
     /// The names of the templates whose inclusion is in progress.
-    pub(super) included: RefCell<Vec<Text>>,
+    pub(super) included: RefCell<Vec<GoString>>,
     spare: &'a Spare,
     pub(super) depth: Cell<usize>,
     pub(super) regexes: RefCell<HashMap<String, Rc<Expression>>>,
 }
 
-impl<'a> Shared<'a> {
+impl<'a> SharedExecution<'a> {
     pub(super) fn new(options: &'a Options, spare: &'a Spare) -> Self {
         Self {
             options,
@@ -129,7 +129,7 @@ impl<'a> Shared<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Engine<'a> {
     pub(super) scope: &'a Scope<'a>,
-    pub(super) shared: &'a Shared<'a>,
+    pub(super) shared: &'a SharedExecution<'a>,
 }
 
 impl Engine<'_> {
@@ -179,7 +179,7 @@ impl Slot {
 #[derive(Clone, Copy)]
 enum At<'t> {
     Nothing,
-    Node(&'t Node),
+    Node(&'t TemplateNode),
     Pipe(&'t Pipe),
     Command(&'t Command),
     Operand(&'t Operand),
@@ -225,7 +225,7 @@ struct Exec<'t, 'o> {
 }
 
 impl<'t> Exec<'t, '_> {
-    fn list(&mut self, dot: &Slot, nodes: &'t [Node]) -> Result<Flow, Error> {
+    fn list(&mut self, dot: &Slot, nodes: &'t [TemplateNode]) -> Result<Flow, Error> {
         for node in nodes {
             match self.node(dot, node)? {
                 Flow::Next => {}
@@ -235,7 +235,7 @@ impl<'t> Exec<'t, '_> {
         Ok(Flow::Next)
     }
 
-    fn node(&mut self, dot: &Slot, node: &'t Node) -> Result<Flow, Error> {
+    fn node(&mut self, dot: &Slot, node: &'t TemplateNode) -> Result<Flow, Error> {
         self.at = At::Node(node);
         self.step()?;
         match &node.kind {
@@ -387,7 +387,7 @@ impl<'t> Exec<'t, '_> {
     fn template(
         &mut self,
         dot: &Slot,
-        node: &'t Node,
+        node: &'t TemplateNode,
         name: &str,
         pipe: Option<&'t Pipe>,
     ) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use super::super::ast::{Command, Operand, OperandKind, Pipe};
 use super::super::error::Error;
 use super::super::unquote::Number;
 use super::call::Callee;
-use super::tables::Table;
+use super::tables::MapReceiver;
 use super::{At, Exec, Slot};
 use crate::chart::value::{MapKind, Object, Value};
 use crate::format::number;
@@ -198,8 +198,8 @@ impl<'t> Exec<'t, '_> {
             }
             Value::Nil | Value::NilInterface => Ok(Slot::plain(Value::Nil)),
             Value::Map(map) => {
-                if let (MapKind::Values, Some(signature)) = (map.kind(), Table::signature(name)) {
-                    let object: Rc<dyn Object> = Rc::new(Table(map.clone()));
+                if let (MapKind::Values, Some(signature)) = (map.kind(), MapReceiver::signature(name)) {
+                    let object: Rc<dyn Object> = Rc::new(MapReceiver(map.clone()));
                     let callee = Callee::Method { object: &object, name, signature };
                     return self.call(dot, &callee, At::Operand(word), args, last).map(Slot::plain);
                 }

@@ -7,9 +7,9 @@ use super::super::unquote::quote;
 use crate::chart::value::{Map, MapKind, Object, Signature, Type, Value};
 
 /// A map as the receiver of its methods.
-pub(super) struct Table(pub(super) Map);
+pub(super) struct MapReceiver(pub(super) Map);
 
-impl Table {
+impl MapReceiver {
     /// The parameters of a method; a method hides a key of the same name.
     pub(super) fn signature(name: &str) -> Option<Signature> {
         let fixed: &[Type] = match name {
@@ -41,7 +41,7 @@ impl Table {
     }
 }
 
-impl Object for Table {
+impl Object for MapReceiver {
     fn type_name(&self) -> &'static str {
         "common.Values"
     }

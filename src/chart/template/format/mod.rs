@@ -8,12 +8,12 @@ use std::rc::Rc;
 pub(super) use printf::{first_char, sprintf};
 
 use super::unquote::{quote, quote_with};
-use crate::chart::value::{Budget, List, Map, Object, Text, Value};
+use crate::chart::value::{Budget, GoString, List, Map, Object, Value};
 use crate::format::number;
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
 /// The text of `%v`. Errors: if the value contains itself, or its text is too long.
-pub(super) fn display(value: &Value) -> Result<Text, String> {
+pub(super) fn display(value: &Value) -> Result<GoString, String> {
     if let Value::Str(s) = value {
         return Ok(s.clone());
     }
@@ -22,7 +22,7 @@ pub(super) fn display(value: &Value) -> Result<Text, String> {
     }
     let mut printer = Printer::default();
     printer.arg(value, 'v');
-    printer.finish().map(Text::from)
+    printer.finish().map(GoString::from)
 }
 
 /// `%v` of a value without parts.
@@ -53,7 +53,7 @@ pub(super) fn print_action(out: &mut Vec<u8>, value: &Value) -> Result<(), Strin
 }
 
 /// Go's `fmt.Sprint`: blanks between operands if neither is a string.
-pub(super) fn sprint(values: &[Value]) -> Result<Text, String> {
+pub(super) fn sprint(values: &[Value]) -> Result<GoString, String> {
     let mut printer = Printer::default();
     let mut after_string = true;
     for (i, value) in values.iter().enumerate() {
@@ -64,11 +64,11 @@ pub(super) fn sprint(values: &[Value]) -> Result<Text, String> {
         printer.arg(value, 'v');
         after_string = is_string;
     }
-    printer.finish().map(Text::from)
+    printer.finish().map(GoString::from)
 }
 
 /// Go's `fmt.Sprintln`.
-pub(super) fn sprintln(values: &[Value]) -> Result<Text, String> {
+pub(super) fn sprintln(values: &[Value]) -> Result<GoString, String> {
     let mut printer = Printer::default();
     for (i, value) in values.iter().enumerate() {
         if i > 0 {
@@ -77,7 +77,7 @@ pub(super) fn sprintln(values: &[Value]) -> Result<Text, String> {
         printer.arg(value, 'v');
     }
     printer.out.push(b'\n');
-    printer.finish().map(Text::from)
+    printer.finish().map(GoString::from)
 }
 
 /// The flags of a verb.

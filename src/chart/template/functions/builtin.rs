@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use super::super::format;
-use super::{Answer, Args, Function, Run, fixed, variadic};
+use super::{Args, Function, FunctionBody, FunctionResult, fixed, variadic};
 use crate::chart::value::Type::{Any, Reflect, Str};
 use crate::chart::value::{MapKind, Signature, Value};
 
@@ -16,7 +16,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("print", &[], Any, |a| Ok(format::sprint(a.rest(0))?.into())),
     variadic("println", &[], Any, |a| Ok(format::sprintln(a.rest(0))?.into())),
     variadic("printf", &[Str], Any, printf),
-    Function { name: "call", signature: ANY_NUMBER, run: Run::Call },
+    Function { name: "call", signature: ANY_NUMBER, run: FunctionBody::Call },
     variadic("eq", &[Reflect], Reflect, |a| equal_any(a).map(Value::Bool)),
     fixed("ne", &[Reflect, Reflect], |a| equal_any(a).map(|equal| Value::Bool(!equal))),
     fixed("lt", &[Reflect, Reflect], |a| less(a.any(0), a.any(1)).map(Value::Bool)),
@@ -28,15 +28,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
 const ANY_NUMBER: Signature = Signature { fixed: &[Reflect], variadic: Some(Reflect) };
 
 const fn short_circuit(name: &'static str, until: bool) -> Function {
-    Function { name, signature: ANY_NUMBER, run: Run::ShortCircuit { until } }
+    Function { name, signature: ANY_NUMBER, run: FunctionBody::ShortCircuit { until } }
 }
 
-fn printf(a: &Args<'_>) -> Answer {
+fn printf(a: &Args<'_>) -> FunctionResult {
     let text = format::sprintf(a.bytes(0), a.rest(1))?;
-    Ok(crate::chart::value::Text::from(text).into())
+    Ok(crate::chart::value::GoString::from(text).into())
 }
 
-fn len(a: &Args<'_>) -> Answer {
+fn len(a: &Args<'_>) -> FunctionResult {
     let len = match a.any(0) {
         Value::Str(s) => s.len(),
         Value::Bytes(b) => b.len(),
@@ -52,7 +52,7 @@ fn len(a: &Args<'_>) -> Answer {
     Ok(Value::Int(i64::try_from(len).unwrap_or(i64::MAX)))
 }
 
-fn index(a: &Args<'_>) -> Answer {
+fn index(a: &Args<'_>) -> FunctionResult {
     let mut item = a.any(0).clone();
     if item.is_nil() {
         return Err("index of untyped nil".into());
@@ -86,7 +86,7 @@ fn index(a: &Args<'_>) -> Answer {
     Ok(item)
 }
 
-fn byte(bytes: &[u8], key: &Value, kind: &str) -> Answer {
+fn byte(bytes: &[u8], key: &Value, kind: &str) -> FunctionResult {
     let at = position(key, bytes.len())?;
     let byte = bytes.get(at).ok_or_else(|| out_of_range(kind))?;
     Ok(Value::Uint8(*byte))

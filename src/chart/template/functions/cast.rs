@@ -1,9 +1,9 @@
 //! Conversions between types: `int`, `float64`, `toString`, and the conversions of arithmetic.
 
 use super::super::unquote::{parse_float, parse_int};
-use super::{Answer, Args, Cause, Function, fixed, to_text};
+use super::{Args, Cause, Function, FunctionResult, fixed, to_text};
 use crate::chart::value::Type::{Any, Str};
-use crate::chart::value::{List, ListKind, Text, Value};
+use crate::chart::value::{GoString, List, ListKind, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     fixed("int", &[Any], |a| Ok(Value::Int(to_int(a.any(0))))),
@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("kindIs", &[Str, Any], |a| Ok((a.any(1).kind_name() == a.str(0)).into())),
 ];
 
-fn type_is_like(a: &Args<'_>) -> Answer {
+fn type_is_like(a: &Args<'_>) -> FunctionResult {
     let (target, name) = (a.str(0), a.any(1).type_name());
     Ok((name == target || name.strip_prefix('*') == Some(&*target)).into())
 }
@@ -84,7 +84,7 @@ fn atoi(text: &str) -> i64 {
 }
 
 /// Reads the printed value as an octal number.
-fn to_decimal(a: &Args<'_>) -> Answer {
+fn to_decimal(a: &Args<'_>) -> FunctionResult {
     let text = super::format::display(a.any(0))?;
     let text = text.to_str();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(&text);
@@ -113,7 +113,7 @@ pub(super) fn to_strings(value: &Value) -> Result<List, Cause> {
 }
 
 /// The texts of [`to_strings`].
-pub(super) fn texts(value: &Value) -> Result<Vec<Text>, Cause> {
+pub(super) fn texts(value: &Value) -> Result<Vec<GoString>, Cause> {
     let list = to_strings(value)?;
     let texts = list.items().iter().filter_map(|v| v.as_text().cloned()).collect();
     Ok(texts)

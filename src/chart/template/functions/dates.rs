@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::num::{IntErrorKind, ParseIntError};
 
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::base::clock::Timestamp;
 use crate::chart::value::Type::{Any as AnyType, Int, Native, Str};
 use crate::chart::value::{Object, Signature, Value};
@@ -116,14 +116,14 @@ fn to_date(a: &Args<'_>) -> Result<Time, String> {
 }
 
 /// The time since then, in whole seconds.
-fn ago(a: &Args<'_>) -> Answer {
+fn ago(a: &Args<'_>) -> FunctionResult {
     let now = a.engine.shared.options.clock.now();
     let nanos = now.unix_nanos().saturating_sub(time_of(a, 0).0.timestamp().unix_nanos());
     let seconds = nanos.saturating_add(NANOS / 2).div_euclid(NANOS);
     Ok(duration::format_nanos(seconds.saturating_mul(NANOS)).into())
 }
 
-fn duration_text(a: &Args<'_>) -> Answer {
+fn duration_text(a: &Args<'_>) -> FunctionResult {
     let seconds = match a.any(0) {
         Value::Int64(i) => *i,
         Value::Str(s) => number_or_limit(&s.to_str()),
@@ -142,7 +142,7 @@ fn number_or_limit(text: &str) -> i64 {
 }
 
 /// Only the largest unit, rounded down.
-fn duration_round(a: &Args<'_>) -> Answer {
+fn duration_round(a: &Args<'_>) -> FunctionResult {
     const HOUR: u64 = 3_600_000_000_000;
     const UNITS: [(u64, &str); 7] = [
         (24 * 365 * HOUR, "y"),

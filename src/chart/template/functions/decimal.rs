@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn decimals_are_exact() {
-        type Operation = fn(&Decimal, &Decimal) -> Result<Decimal, String>;
+        type DecimalOperation = fn(&Decimal, &Decimal) -> Result<Decimal, String>;
         let of = |f| Decimal::from_float(f).unwrap();
         for (a, op, b, want) in [
-            (0.1, Decimal::add as Operation, 0.2, 0.3),
+            (0.1, Decimal::add as DecimalOperation, 0.2, 0.3),
             (1.1, Decimal::sub, 1.0, 0.1),
             (-1.5, Decimal::add, 0.5, -1.0),
             (0.5, Decimal::sub, 2.0, -1.5),

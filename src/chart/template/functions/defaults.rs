@@ -1,7 +1,7 @@
 //! Empty values, and choices between values.
 
 use super::lists::items;
-use super::{Answer, Args, Function, fixed, variadic};
+use super::{Args, Function, FunctionResult, fixed, variadic};
 use crate::chart::value::Type::{Any, Bool};
 use crate::chart::value::Value;
 
@@ -28,7 +28,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn default(a: &Args<'_>) -> Answer {
+fn default(a: &Args<'_>) -> FunctionResult {
     let given = a.rest(1).first().filter(|v| !is_empty(v));
     Ok(given.unwrap_or(a.any(0)).clone())
 }

@@ -1,8 +1,8 @@
 //! Maps are references: `set`, `unset` and the merges change them for all holders.
 
-use super::{Answer, Args, Cause, Function, fixed, to_text, variadic};
+use super::{Args, Cause, Function, FunctionResult, fixed, to_text, variadic};
 use crate::chart::value::Type::{Any, Map as MapType, Str};
-use crate::chart::value::{Budget, Entries, List, Map, MapKind, Text, Value};
+use crate::chart::value::{Budget, Entries, GoString, List, Map, MapKind, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     variadic("dict", &[], Any, dict),
@@ -24,7 +24,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     variadic("dig", &[], Any, dig),
 ];
 
-fn dict(a: &Args<'_>) -> Answer {
+fn dict(a: &Args<'_>) -> FunctionResult {
     let map = Map::new();
     for pair in a.rest(0).chunks(2) {
         let value = pair.get(1).cloned().unwrap_or_else(|| "".into());
@@ -33,7 +33,7 @@ fn dict(a: &Args<'_>) -> Answer {
     Ok(map.into())
 }
 
-fn set(a: &Args<'_>) -> Answer {
+fn set(a: &Args<'_>) -> FunctionResult {
     let map = a.map(0);
     if map.is_nil() {
         return Err("assignment to entry in nil map".into());
@@ -42,34 +42,34 @@ fn set(a: &Args<'_>) -> Answer {
     Ok(map.with_kind(MapKind::Any).into())
 }
 
-fn unset(a: &Args<'_>) -> Answer {
+fn unset(a: &Args<'_>) -> FunctionResult {
     let map = a.map(0);
     let old = map.entries_mut().remove(&*a.str(1));
     drop(old);
     Ok(map.with_kind(MapKind::Any).into())
 }
 
-fn pluck(a: &Args<'_>) -> Answer {
+fn pluck(a: &Args<'_>) -> FunctionResult {
     let key = a.str(0);
     let found = a.rest(1).iter().filter_map(|v| v.as_map()?.get(&key)).collect();
     Ok(Value::list(found))
 }
 
 // Go iterates maps in random order; sorted order is one of the possible ones.
-fn keys(a: &Args<'_>) -> Answer {
+fn keys(a: &Args<'_>) -> FunctionResult {
     let maps = a.rest(0).iter().filter_map(Value::as_map);
     let names: Vec<_> = maps.flat_map(|m| m.entries().keys().cloned().collect::<Vec<_>>()).collect();
     Ok(Value::strings(names))
 }
 
-fn pick(a: &Args<'_>) -> Answer {
+fn pick(a: &Args<'_>) -> FunctionResult {
     let map = a.map(0);
-    let names = a.rest(1).iter().filter_map(Value::as_text).map(Text::to_key);
+    let names = a.rest(1).iter().filter_map(Value::as_text).map(GoString::to_key);
     let picked: Map = names.filter_map(|k| Some((k.clone(), map.get(&k)?))).collect();
     Ok(picked.into())
 }
 
-fn omit(a: &Args<'_>) -> Answer {
+fn omit(a: &Args<'_>) -> FunctionResult {
     let mut kept = a.map(0).entries().clone();
     for name in a.rest(1).iter().filter_map(Value::as_text) {
         kept.remove(&*name.to_str());
@@ -77,7 +77,7 @@ fn omit(a: &Args<'_>) -> Answer {
     Ok(Map::of(MapKind::Any, kept).into())
 }
 
-fn merge(a: &Args<'_>, overwrite: bool) -> Answer {
+fn merge(a: &Args<'_>, overwrite: bool) -> FunctionResult {
     let mut target = a.map(0).with_kind(MapKind::Any);
     for source in a.rest(1).iter().filter_map(Value::as_map) {
         if target.is_nil() && !source.is_nil() {
@@ -123,14 +123,14 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-fn copy(a: &Args<'_>) -> Answer {
+fn copy(a: &Args<'_>) -> FunctionResult {
     if a.any(0).is_nil() {
         return Err("reflect: call of reflect.Value.Type on zero Value".into());
     }
     deep_copy(a.any(0), &mut Budget::new())
 }
 
-fn deep_copy(value: &Value, budget: &mut Budget) -> Answer {
+fn deep_copy(value: &Value, budget: &mut Budget) -> FunctionResult {
     if !budget.enter() {
         return Err("value is too large to be copied, or contains itself".into());
     }
@@ -151,7 +151,7 @@ fn deep_copy(value: &Value, budget: &mut Budget) -> Answer {
     Ok(copy)
 }
 
-fn dig(a: &Args<'_>) -> Answer {
+fn dig(a: &Args<'_>) -> FunctionResult {
     let [keys @ .., default, root] = a.rest(0) else {
         return Err("dig needs at least three arguments".into());
     };

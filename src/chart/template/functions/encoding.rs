@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use super::json::{as_array, as_map};
-use super::{Answer, Args, Cause, Function, fixed};
+use super::{Args, Cause, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Any, Str};
-use crate::chart::value::{Map, Numbers, Text, Value};
+use crate::chart::value::{GoString, Map, Numbers, Value};
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
 use crate::limits::{YAML_ALIAS_NODES_MAX, YAML_ALIAS_NODES_PER_BYTE_MAX};
@@ -24,7 +24,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     fixed("b64enc", &[Str], |a| Ok(base64::encode(a.bytes(0)).into())),
     fixed("b64dec", &[Str], |a| {
-        Ok(base64::decode(a.bytes(0)).map_or_else(|e| e.to_string().into(), Text::from).into())
+        Ok(base64::decode(a.bytes(0)).map_or_else(|e| e.to_string().into(), GoString::from).into())
     }),
     fixed("b32enc", &[Str], |a| Ok(base32(a.bytes(0)).into())),
     fixed("b32dec", &[Str], |a| Ok(from_base32(a.bytes(0)).into())),
@@ -45,7 +45,7 @@ pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
     Some(text)
 }
 
-fn must_to_yaml(a: &Args<'_>) -> Answer {
+fn must_to_yaml(a: &Args<'_>) -> FunctionResult {
     let text = to_yaml(a.any(0), Dialect::V2);
     Ok(text.ok_or("error marshaling into JSON: json: unsupported value")?.into())
 }
@@ -108,7 +108,7 @@ fn base32(bytes: &[u8]) -> String {
 }
 
 /// The bytes, or Go's message in their place.
-fn from_base32(text: &[u8]) -> Text {
+fn from_base32(text: &[u8]) -> GoString {
     let clean: Cow<'_, [u8]> = if text.iter().any(|b| matches!(b, b'\r' | b'\n')) {
         text.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect()
     } else {

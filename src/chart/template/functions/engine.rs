@@ -1,7 +1,7 @@
 //! Helm's own functions that use the engine or the cluster.
 
 use super::super::error::{Cause, warn_wrap};
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Any, Str};
 use crate::chart::value::{Map, Value};
 
@@ -15,7 +15,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("getHostByName", &[Str], |_| Ok("".into())),
 ];
 
-fn required(a: &Args<'_>) -> Answer {
+fn required(a: &Args<'_>) -> FunctionResult {
     match a.any(1) {
         Value::Nil | Value::NilInterface => Err(warned(a)),
         Value::Str(s) if s.is_empty() => Err(warned(a)),

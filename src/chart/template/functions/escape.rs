@@ -2,9 +2,9 @@
 
 use super::super::format;
 use super::super::unquote::is_print;
-use super::{Answer, Args, Cause, Function, variadic};
+use super::{Args, Cause, Function, FunctionResult, variadic};
 use crate::chart::value::Type::Any;
-use crate::chart::value::{Text, Value};
+use crate::chart::value::{GoString, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     variadic("html", &[], Any, |a| Ok(html(&source(a)?.to_str()).into())),
@@ -13,7 +13,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// A single string unchanged, else the arguments as `print` formats them; nil prints as in an action.
-fn source(a: &Args<'_>) -> Result<Text, Cause> {
+fn source(a: &Args<'_>) -> Result<GoString, Cause> {
     let printable = |v: &Value| if v.is_nil() { Value::str("<no value>") } else { v.clone() };
     let values: Vec<Value> = a.rest(0).iter().map(printable).collect();
     Ok(format::sprint(&values)?)
@@ -54,7 +54,7 @@ fn js(s: &str) -> String {
     out
 }
 
-fn urlquery(a: &Args<'_>) -> Answer {
+fn urlquery(a: &Args<'_>) -> FunctionResult {
     let text = source(a)?;
     let mut out = String::with_capacity(text.len());
     for b in text.as_bytes() {

@@ -4,9 +4,9 @@
 use super::cast::{to_int, to_strings};
 use super::defaults::is_empty;
 use super::equal::deep_equal;
-use super::{Answer, Args, Cause, Function, fixed, to_text, variadic};
+use super::{Args, Cause, Function, FunctionResult, fixed, to_text, variadic};
 use crate::chart::value::Type::{Any, Int};
-use crate::chart::value::{List, ListKind, Text, Value};
+use crate::chart::value::{GoString, List, ListKind, Value};
 
 pub(super) const FUNCTIONS: &[Function] = &[
     variadic("list", &[], Any, |a| Ok(Value::list(a.rest(0).to_vec()))),
@@ -65,27 +65,27 @@ fn items_for(value: &Value, complaint: &str) -> Result<Vec<Value>, Cause> {
     items(value).ok_or_else(|| format!("{complaint} {}", value.kind_name()).into())
 }
 
-fn append(a: &Args<'_>) -> Answer {
+fn append(a: &Args<'_>) -> FunctionResult {
     let mut list = items_for(a.any(0), "Cannot push on type")?;
     list.push(a.any(1).clone());
     Ok(Value::list(list))
 }
 
-fn prepend(a: &Args<'_>) -> Answer {
+fn prepend(a: &Args<'_>) -> FunctionResult {
     let mut list = items_for(a.any(0), "Cannot prepend on type")?;
     list.insert(0, a.any(1).clone());
     Ok(Value::list(list))
 }
 
-fn first(a: &Args<'_>) -> Answer {
+fn first(a: &Args<'_>) -> FunctionResult {
     Ok(items_for(a.any(0), "Cannot find first on type")?.into_iter().next().unwrap_or_default())
 }
 
-fn last(a: &Args<'_>) -> Answer {
+fn last(a: &Args<'_>) -> FunctionResult {
     Ok(items_for(a.any(0), "Cannot find last on type")?.pop().unwrap_or_default())
 }
 
-fn rest(a: &Args<'_>) -> Answer {
+fn rest(a: &Args<'_>) -> FunctionResult {
     let mut list = items_for(a.any(0), "Cannot find rest on type")?;
     if list.is_empty() {
         return Ok(Value::List(List::nil(ListKind::Any)));
@@ -94,7 +94,7 @@ fn rest(a: &Args<'_>) -> Answer {
     Ok(Value::list(list))
 }
 
-fn initial(a: &Args<'_>) -> Answer {
+fn initial(a: &Args<'_>) -> FunctionResult {
     let mut list = items_for(a.any(0), "Cannot find initial on type")?;
     if list.pop().is_none() {
         return Ok(Value::List(List::nil(ListKind::Any)));
@@ -102,19 +102,19 @@ fn initial(a: &Args<'_>) -> Answer {
     Ok(Value::list(list))
 }
 
-fn reverse(a: &Args<'_>) -> Answer {
+fn reverse(a: &Args<'_>) -> FunctionResult {
     let mut list = items_for(a.any(0), "Cannot find reverse on type")?;
     list.reverse();
     Ok(Value::list(list))
 }
 
-fn compact(a: &Args<'_>) -> Answer {
+fn compact(a: &Args<'_>) -> FunctionResult {
     let mut list = items_for(a.any(0), "Cannot compact on type")?;
     list.retain(|v| !is_empty(v));
     Ok(Value::list(list))
 }
 
-fn uniq(a: &Args<'_>) -> Answer {
+fn uniq(a: &Args<'_>) -> FunctionResult {
     let mut unique: Vec<Value> = Vec::new();
     for item in items_for(a.any(0), "Cannot find uniq on type")? {
         if !contains(a, &unique, &item)? {
@@ -124,7 +124,7 @@ fn uniq(a: &Args<'_>) -> Answer {
     Ok(Value::list(unique))
 }
 
-fn without(a: &Args<'_>) -> Answer {
+fn without(a: &Args<'_>) -> FunctionResult {
     let mut kept = Vec::new();
     for item in items_for(a.any(0), "Cannot find without on type")? {
         if !contains(a, a.rest(1), &item)? {
@@ -134,7 +134,7 @@ fn without(a: &Args<'_>) -> Answer {
     Ok(Value::list(kept))
 }
 
-fn has(a: &Args<'_>) -> Answer {
+fn has(a: &Args<'_>) -> FunctionResult {
     if a.any(1).is_nil() {
         return Ok(false.into());
     }
@@ -152,7 +152,7 @@ fn contains(a: &Args<'_>, list: &[Value], item: &Value) -> Result<bool, Cause> {
     Ok(false)
 }
 
-fn slice(a: &Args<'_>) -> Answer {
+fn slice(a: &Args<'_>) -> FunctionResult {
     let list = items_for(a.any(0), "list should be type of slice or array but")?;
     if list.is_empty() {
         return Ok(Value::Nil);
@@ -170,7 +170,7 @@ fn slice(a: &Args<'_>) -> Answer {
     Ok(Value::List(List::of(kind, part.to_vec())))
 }
 
-fn concat(a: &Args<'_>) -> Answer {
+fn concat(a: &Args<'_>) -> FunctionResult {
     let mut all = Vec::new();
     for list in a.rest(0) {
         if list.is_nil() {
@@ -187,7 +187,7 @@ fn concat(a: &Args<'_>) -> Answer {
     Ok(Value::list(all))
 }
 
-fn chunk(a: &Args<'_>) -> Answer {
+fn chunk(a: &Args<'_>) -> FunctionResult {
     let list = items_for(a.any(1), "Cannot chunk type")?;
     let size = usize::try_from(a.int(0).unsigned_abs()).unwrap_or(usize::MAX);
     // The result of sprig's formula for a negative size.
@@ -200,7 +200,7 @@ fn chunk(a: &Args<'_>) -> Answer {
     Ok(Value::List(List::of(ListKind::Lists, chunks)))
 }
 
-fn sort_alpha(a: &Args<'_>) -> Answer {
+fn sort_alpha(a: &Args<'_>) -> FunctionResult {
     let value = a.any(0);
     if items(value).is_none() {
         let text = if value.is_nil() { "<nil>".into() } else { to_text(value)? };
@@ -210,6 +210,7 @@ fn sort_alpha(a: &Args<'_>) -> Answer {
     let size: usize = list.items().iter().filter_map(Value::as_text).map(|text| text.len() + 64).sum();
     let rounds = usize::try_from(list.items().len().max(1).ilog2()).unwrap_or(0);
     a.charge(size.saturating_mul(rounds))?;
-    list.items_mut().sort_by(|x, y| x.as_text().map(Text::as_bytes).cmp(&y.as_text().map(Text::as_bytes)));
+    list.items_mut()
+        .sort_by(|x, y| x.as_text().map(GoString::as_bytes).cmp(&y.as_text().map(GoString::as_bytes)));
     Ok(Value::List(list))
 }

@@ -2,7 +2,7 @@
 
 use super::cast::{to_float, to_int};
 use super::decimal::Decimal;
-use super::{Answer, Args, Cause, Function, fixed, variadic};
+use super::{Args, Cause, Function, FunctionResult, fixed, variadic};
 use crate::chart::value::Type::{Any, Float, Int};
 use crate::chart::value::{List, ListKind, Value};
 use crate::limits::TEMPLATE_LIST_ITEMS_MAX;
@@ -36,7 +36,7 @@ fn fold(a: &Args<'_>, start: i64, f: fn(i64, i64) -> i64) -> Value {
     Value::Int64(a.rest(0).iter().map(to_int).fold(start, f))
 }
 
-fn divide(a: &Args<'_>, f: fn(i64, i64) -> i64) -> Answer {
+fn divide(a: &Args<'_>, f: fn(i64, i64) -> i64) -> FunctionResult {
     match to_int(a.any(1)) {
         0 => Err("runtime error: integer divide by zero".into()),
         divisor => Ok(Value::Int64(f(to_int(a.any(0)), divisor))),
@@ -66,7 +66,7 @@ fn min(x: f64, y: f64) -> f64 {
 
 /// Rounds up from a fraction of `.5`, or of the third argument; for negative numbers only the sign
 /// of the fraction decides.
-fn round(a: &Args<'_>) -> Answer {
+fn round(a: &Args<'_>) -> FunctionResult {
     let round_on = match a.rest(2).first() {
         Some(Value::Float(f)) => *f,
         _ => 0.5,
@@ -78,9 +78,9 @@ fn round(a: &Args<'_>) -> Answer {
     Ok(Value::Float(whole / pow))
 }
 
-type Operation = fn(&Decimal, &Decimal) -> Result<Decimal, String>;
+type DecimalOperation = fn(&Decimal, &Decimal) -> Result<Decimal, String>;
 
-fn decimals(a: &Args<'_>, first: &Value, rest: &[Value], f: Operation) -> Answer {
+fn decimals(a: &Args<'_>, first: &Value, rest: &[Value], f: DecimalOperation) -> FunctionResult {
     let mut total = Decimal::from_float(to_float(first))?;
     for value in rest {
         let other = Decimal::from_float(to_float(value))?;
@@ -90,12 +90,12 @@ fn decimals(a: &Args<'_>, first: &Value, rest: &[Value], f: Operation) -> Answer
     Ok(Value::Float(total.to_float()))
 }
 
-fn until(a: &Args<'_>) -> Answer {
+fn until(a: &Args<'_>) -> FunctionResult {
     let count = a.int(0);
     ints(steps(0, count, if count < 0 { -1 } else { 1 })?)
 }
 
-fn ints(numbers: Vec<i64>) -> Answer {
+fn ints(numbers: Vec<i64>) -> FunctionResult {
     Ok(Value::List(List::of(ListKind::Ints, numbers.into_iter().map(Value::Int).collect())))
 }
 
@@ -115,7 +115,7 @@ fn steps(start: i64, stop: i64, step: i64) -> Result<Vec<i64>, Cause> {
     Ok(numbers)
 }
 
-fn seq(a: &Args<'_>) -> Answer {
+fn seq(a: &Args<'_>) -> FunctionResult {
     let given: Vec<i64> = (0..a.rest(0).len()).map(|i| a.int(i)).collect();
     let (start, step, end) = match given[..] {
         [end] => (1, if end < 1 { -1 } else { 1 }, end),

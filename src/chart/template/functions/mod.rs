@@ -33,14 +33,14 @@ use std::sync::OnceLock;
 use super::error::Cause;
 use super::eval::Engine;
 use super::format;
-use crate::chart::value::{Map, Signature, Text, Type, Value};
+use crate::chart::value::{GoString, Map, Signature, Type, Value};
 use crate::format::yaml::Dialect;
 
 /// A function that templates can call.
 pub(super) struct Function {
     pub(super) name: &'static str,
     pub(super) signature: Signature,
-    pub(super) run: Run,
+    pub(super) run: FunctionBody,
 }
 
 impl fmt::Debug for Function {
@@ -50,8 +50,8 @@ impl fmt::Debug for Function {
 }
 
 /// How a function is called.
-pub(super) enum Run {
-    Plain(fn(&Args<'_>) -> Answer),
+pub(super) enum FunctionBody {
+    Plain(fn(&Args<'_>) -> FunctionResult),
     /// `and` and `or`: stops at the first argument whose truth is `until`.
     ShortCircuit {
         until: bool,
@@ -61,14 +61,14 @@ pub(super) enum Run {
 }
 
 /// The result of a function.
-pub(super) type Answer = Result<Value, Cause>;
+pub(super) type FunctionResult = Result<Value, Cause>;
 
 /// The function with this name. sprig's functions replace Go's.
 pub(super) fn find(name: &str) -> Option<&'static Function> {
-    static TABLE: OnceLock<Table> = OnceLock::new();
+    static TABLE: OnceLock<FunctionTable> = OnceLock::new();
     let table = TABLE.get_or_init(|| {
         let count = MODULES.iter().map(|m| m.len()).sum();
-        let mut table = Table::with_capacity_and_hasher(count, BuildHasherDefault::default());
+        let mut table = FunctionTable::with_capacity_and_hasher(count, BuildHasherDefault::default());
         table.extend(MODULES.iter().flat_map(|m| m.iter()).map(|f| (f.name, f)));
         table
     });
@@ -81,7 +81,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Function> {
     MODULES.iter().flat_map(|module| module.iter())
 }
 
-type Table = HashMap<&'static str, &'static Function, BuildHasherDefault<Fnv>>;
+type FunctionTable = HashMap<&'static str, &'static Function, BuildHasherDefault<Fnv>>;
 
 /// The Fowler-Noll-Vo hash: enough for short names that an attacker cannot choose.
 #[derive(Default)]
@@ -124,8 +124,8 @@ const MODULES: &[&[Function]] = &[
 ];
 
 /// A function with a fixed number of parameters.
-const fn fixed(name: &'static str, fixed: &'static [Type], run: fn(&Args<'_>) -> Answer) -> Function {
-    Function { name, signature: Signature { fixed, variadic: None }, run: Run::Plain(run) }
+const fn fixed(name: &'static str, fixed: &'static [Type], run: fn(&Args<'_>) -> FunctionResult) -> Function {
+    Function { name, signature: Signature { fixed, variadic: None }, run: FunctionBody::Plain(run) }
 }
 
 /// A function that takes any number of further arguments.
@@ -133,9 +133,9 @@ const fn variadic(
     name: &'static str,
     fixed: &'static [Type],
     more: Type,
-    run: fn(&Args<'_>) -> Answer,
+    run: fn(&Args<'_>) -> FunctionResult,
 ) -> Function {
-    Function { name, signature: Signature { fixed, variadic: Some(more) }, run: Run::Plain(run) }
+    Function { name, signature: Signature { fixed, variadic: Some(more) }, run: FunctionBody::Plain(run) }
 }
 
 /// The arguments of a call. Accessors return an empty value if the type does not match the
@@ -167,7 +167,7 @@ impl Args<'_> {
         self.values.get(index..).unwrap_or_default()
     }
 
-    fn text(&self, index: usize) -> Text {
+    fn text(&self, index: usize) -> GoString {
         self.any(index).as_text().cloned().unwrap_or_default()
     }
 
@@ -212,9 +212,9 @@ pub(super) fn to_yaml(value: &Value) -> Option<String> {
 }
 
 /// sprig's `toString`: text unchanged, else Go's print format.
-fn to_text(value: &Value) -> Result<Text, Cause> {
+fn to_text(value: &Value) -> Result<GoString, Cause> {
     match value {
-        Value::Bytes(bytes) => Ok(Text::from(&**bytes)),
+        Value::Bytes(bytes) => Ok(GoString::from(&**bytes)),
         other => Ok(format::display(other)?),
     }
 }

@@ -1,7 +1,7 @@
 //! Paths with slashes. The variants for paths of the operating system are the same, because the programs run on Linux.
 
-use super::{Answer, Args, Function, fixed};
-use crate::chart::value::Text;
+use super::{Args, Function, FunctionResult, fixed};
+use crate::chart::value::GoString;
 use crate::chart::value::Type::Str;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -17,7 +17,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("osIsAbs", &[Str], |a| Ok(a.bytes(0).starts_with(b"/").into())),
 ];
 
-fn base(a: &Args<'_>) -> Answer {
+fn base(a: &Args<'_>) -> FunctionResult {
     let path = a.bytes(0);
     let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
     let base: &[u8] = match (path, &path[..end]) {
@@ -25,7 +25,7 @@ fn base(a: &Args<'_>) -> Answer {
         (_, []) => b"/",
         (_, trimmed) => last_part(trimmed),
     };
-    Ok(Text::from(base).into())
+    Ok(GoString::from(base).into())
 }
 
 /// The part after the last slash; all without one.
@@ -33,14 +33,14 @@ fn last_part(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-fn dir(a: &Args<'_>) -> Answer {
+fn dir(a: &Args<'_>) -> FunctionResult {
     let path = a.bytes(0);
     let folder = path.iter().rposition(|byte| *byte == b'/').map_or(&[][..], |slash| &path[..=slash]);
     Ok(clean(folder).into())
 }
 
 /// The shortest equivalent path.
-fn clean(path: &[u8]) -> Text {
+fn clean(path: &[u8]) -> GoString {
     let rooted = path.starts_with(b"/");
     let mut kept: Vec<&[u8]> = Vec::new();
     for part in path.split(|byte| *byte == b'/') {
@@ -54,15 +54,15 @@ fn clean(path: &[u8]) -> Text {
         }
     }
     let joined = kept.join(&b'/');
-    Text::from(match (rooted, kept.is_empty()) {
+    GoString::from(match (rooted, kept.is_empty()) {
         (true, _) => [b"/", joined.as_slice()].concat(),
         (false, true) => b".".to_vec(),
         (false, false) => joined,
     })
 }
 
-fn ext(a: &Args<'_>) -> Answer {
+fn ext(a: &Args<'_>) -> FunctionResult {
     let name = last_part(a.bytes(0));
     let ext = name.iter().rposition(|byte| *byte == b'.').map_or(&[][..], |dot| &name[dot..]);
-    Ok(Text::from(ext).into())
+    Ok(GoString::from(ext).into())
 }

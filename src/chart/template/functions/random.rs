@@ -1,7 +1,7 @@
 //! Random text and numbers.
 
 use super::strings::check_size;
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::base::random;
 use crate::chart::value::Type::{Int, Str};
 use crate::chart::value::Value;
@@ -22,13 +22,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("uuidv4", &[], |_| Ok(uuid(random::bytes()).into())),
 ];
 
-fn text(a: &Args<'_>, alphabet: &[u8]) -> Answer {
+fn text(a: &Args<'_>, alphabet: &[u8]) -> FunctionResult {
     let len = usize::try_from(a.int(0)).unwrap_or(0);
     check_size(len)?;
     Ok(random::text(len, alphabet).into())
 }
 
-fn rand_bytes(a: &Args<'_>) -> Answer {
+fn rand_bytes(a: &Args<'_>) -> FunctionResult {
     let len = usize::try_from(a.int(0)).map_err(|_| "runtime error: makeslice: len out of range")?;
     check_size(len)?;
     let mut bytes = Vec::with_capacity(len);
@@ -38,7 +38,7 @@ fn rand_bytes(a: &Args<'_>) -> Answer {
     Ok(base64::encode(&bytes).into())
 }
 
-fn rand_int(a: &Args<'_>) -> Answer {
+fn rand_int(a: &Args<'_>) -> FunctionResult {
     let (min, max) = (a.int(0), a.int(1));
     let span = max.checked_sub(min).and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0);
     let span = span.ok_or("invalid argument to Intn")?;
@@ -52,7 +52,7 @@ fn below(bound: u64) -> u64 {
     u64::try_from(wide).unwrap_or(0)
 }
 
-fn shuffle(a: &Args<'_>) -> Answer {
+fn shuffle(a: &Args<'_>) -> FunctionResult {
     let mut chars: Vec<char> = a.str(0).chars().collect();
     for i in (1..chars.len()).rev() {
         let bound = u64::try_from(i + 1).unwrap_or(1);

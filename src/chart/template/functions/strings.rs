@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use super::super::unquote::quote;
 use super::super::{find, format};
 use super::cast::texts;
-use super::{Answer, Args, Cause, Function, fixed, to_text, variadic};
+use super::{Args, Cause, Function, FunctionResult, fixed, to_text, variadic};
 use crate::chart::value::Type::{Any, Int, Str};
-use crate::chart::value::{Map, MapKind, Text, Value};
+use crate::chart::value::{GoString, Map, MapKind, Value};
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -49,7 +49,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 
 /// A string of bytes.
 pub(super) fn bytes(b: &[u8]) -> Value {
-    Text::from(b).into()
+    GoString::from(b).into()
 }
 
 /// The rest of an argument; the same text if nothing was cut.
@@ -65,7 +65,7 @@ pub(super) fn check_size(size: usize) -> Result<(), Cause> {
     Ok(())
 }
 
-fn trim_all(a: &Args<'_>) -> Answer {
+fn trim_all(a: &Args<'_>) -> FunctionResult {
     let cutset = a.str(0);
     a.charge(cutset.len().saturating_mul(a.bytes(1).len()))?;
     Ok(trimmed(a, 1, &|c| cutset.contains(c)))
@@ -84,7 +84,7 @@ fn trimmed(a: &Args<'_>, index: usize, goes: &dyn Fn(char) -> bool) -> Value {
     cut(a, index, &bytes[at(first)..at(after)])
 }
 
-fn joined(a: &Args<'_>, one: impl Fn(&Value) -> Result<Vec<u8>, Cause>) -> Answer {
+fn joined(a: &Args<'_>, one: impl Fn(&Value) -> Result<Vec<u8>, Cause>) -> FunctionResult {
     let mut out = Vec::new();
     for (i, value) in a.rest(0).iter().filter(|v| !v.is_nil()).enumerate() {
         let part = one(value)?;
@@ -95,10 +95,10 @@ fn joined(a: &Args<'_>, one: impl Fn(&Value) -> Result<Vec<u8>, Cause>) -> Answe
             out.extend_from_slice(&part);
         }
     }
-    Ok(Text::from(out).into())
+    Ok(GoString::from(out).into())
 }
 
-fn indent(a: &Args<'_>, before: &[u8]) -> Answer {
+fn indent(a: &Args<'_>, before: &[u8]) -> FunctionResult {
     let width = usize::try_from(a.int(0)).map_err(|_| "strings: negative Repeat count")?;
     check_size(width)?;
     let text = a.bytes(1);
@@ -113,7 +113,7 @@ fn indent(a: &Args<'_>, before: &[u8]) -> Answer {
         out.resize(out.len() + width, b' ');
         out.extend_from_slice(line);
     }
-    Ok(Text::from(out).into())
+    Ok(GoString::from(out).into())
 }
 
 /// Go's `strings.ReplaceAll`: an empty `old` matches before each rune and at the end.
@@ -140,13 +140,13 @@ pub(super) fn replace(text: &[u8], old: &[u8], new: &[u8]) -> Result<Vec<u8>, Ca
     Ok(out)
 }
 
-fn repeat(a: &Args<'_>) -> Answer {
+fn repeat(a: &Args<'_>) -> FunctionResult {
     let count = usize::try_from(a.int(0)).map_err(|_| "strings: negative Repeat count")?;
     check_size(a.bytes(1).len().saturating_mul(count))?;
     Ok(bytes(&a.bytes(1).repeat(count)))
 }
 
-fn trunc(a: &Args<'_>) -> Answer {
+fn trunc(a: &Args<'_>) -> FunctionResult {
     let text = a.bytes(1);
     let size = usize::try_from(a.int(0).unsigned_abs()).unwrap_or(usize::MAX);
     let left = match a.int(0) < 0 {
@@ -157,7 +157,7 @@ fn trunc(a: &Args<'_>) -> Answer {
     Ok(cut(a, 1, left))
 }
 
-fn substr(a: &Args<'_>) -> Answer {
+fn substr(a: &Args<'_>) -> FunctionResult {
     let (start, end, text) = (a.int(0), a.int(1), a.bytes(2));
     let len = i64::try_from(text.len()).unwrap_or(i64::MAX);
     let bounds = |message: String| Cause::Text(format!("runtime error: slice bounds out of range {message}"));
@@ -179,14 +179,14 @@ fn substr(a: &Args<'_>) -> Answer {
     if start > end { Err(bounds(format!("[{start}:{end}]"))) } else { Ok(bytes(&text[at(start)..at(end)])) }
 }
 
-fn abbrev(a: &Args<'_>) -> Answer {
+fn abbrev(a: &Args<'_>) -> FunctionResult {
     if a.int(0) < 4 {
         return Ok(a.text(1).into());
     }
     Ok(bytes(&abbreviate(a.bytes(1), 0, a.int(0))))
 }
 
-fn abbrevboth(a: &Args<'_>) -> Answer {
+fn abbrevboth(a: &Args<'_>) -> FunctionResult {
     let (left, right) = (a.int(0), a.int(1));
     if right < 4 || (left > 0 && right < 7) {
         return Ok(a.text(2).into());
@@ -255,16 +255,16 @@ fn numbered(parts: &[Cow<'_, [u8]>]) -> Value {
     Value::Map(Map::of(MapKind::Strings, entries))
 }
 
-impl From<Cow<'_, [u8]>> for Text {
+impl From<Cow<'_, [u8]>> for GoString {
     fn from(b: Cow<'_, [u8]>) -> Self {
         Self::from(&*b)
     }
 }
 
-fn join(a: &Args<'_>) -> Answer {
+fn join(a: &Args<'_>) -> FunctionResult {
     let parts = texts(a.any(1))?;
     let separator = a.bytes(0);
-    check_size(parts.iter().map(Text::len).sum::<usize>() + separator.len().saturating_mul(parts.len()))?;
+    check_size(parts.iter().map(GoString::len).sum::<usize>() + separator.len().saturating_mul(parts.len()))?;
     let mut out = Vec::new();
     for (i, part) in parts.iter().enumerate() {
         if i > 0 {
@@ -272,5 +272,5 @@ fn join(a: &Args<'_>) -> Answer {
         }
         out.extend_from_slice(part.as_bytes());
     }
-    Ok(Text::from(out).into())
+    Ok(GoString::from(out).into())
 }

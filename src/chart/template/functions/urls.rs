@@ -1,9 +1,9 @@
 //! URLs: parsed and composed as in Go's `net/url`.
 
 use super::super::unquote::quote;
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Map as MapType, Str};
-use crate::chart::value::{Map, Text, Value};
+use crate::chart::value::{GoString, Map, Value};
 use crate::format::percent;
 
 pub(super) const FUNCTIONS: &[Function] =
@@ -23,7 +23,7 @@ struct Url {
     fragment: Vec<u8>,
 }
 
-fn url_parse(a: &Args<'_>) -> Answer {
+fn url_parse(a: &Args<'_>) -> FunctionResult {
     let text = a.str(0);
     let url = Url::parse(&text)
         .map_err(|e| format!("unable to parse url: parse {}: {e}", quote(text.as_bytes())))?;
@@ -32,10 +32,10 @@ fn url_parse(a: &Args<'_>) -> Answer {
         ("hostname", hostname(&host).into()),
         ("scheme", url.scheme.clone().into()),
         ("host", host.into()),
-        ("path", Text::from(&url.path[..]).into()),
+        ("path", GoString::from(&url.path[..]).into()),
         ("query", url.query.clone().unwrap_or_default().into()),
         ("opaque", url.opaque.clone().into()),
-        ("fragment", Text::from(&url.fragment[..]).into()),
+        ("fragment", GoString::from(&url.fragment[..]).into()),
         ("userinfo", url.userinfo().into()),
     ]))
 }
@@ -48,7 +48,7 @@ pub(in super::super) fn parts(text: &str) -> Result<(String, String, String), St
     Ok((url.scheme, host, name))
 }
 
-fn url_join(a: &Args<'_>) -> Answer {
+fn url_join(a: &Args<'_>) -> FunctionResult {
     let map = a.map(0);
     let part = |key: &str| part(&map, key);
     let userinfo = part("userinfo")?;
@@ -102,7 +102,7 @@ impl Url {
         if before.bytes().any(|b| b < b' ' || b == 0x7f) {
             return Err("net/url: invalid control character in URL".to_owned());
         }
-        let mut url = Self { fragment: unescape(fragment, Part::Fragment)?, ..Self::default() };
+        let mut url = Self { fragment: unescape(fragment, UrlPart::Fragment)?, ..Self::default() };
         if before.is_empty() {
             return Ok(url);
         }
@@ -128,8 +128,8 @@ impl Url {
             url.authority(&after[..end])?;
             rest = &after[end..];
         }
-        url.path = unescape(rest, Part::Path)?;
-        if escape(&url.path, Part::Path) != rest {
+        url.path = unescape(rest, UrlPart::Path)?;
+        if escape(&url.path, UrlPart::Path) != rest {
             rest.clone_into(&mut url.raw_path);
         }
         Ok(url)
@@ -148,7 +148,7 @@ impl Url {
         if !number.bytes().all(|b| b.is_ascii_digit()) {
             return Err(format!("invalid port {:?} after host", format!(":{number}")));
         }
-        self.host = unescape(host, Part::Host)?;
+        self.host = unescape(host, UrlPart::Host)?;
         if let Some(user) = user {
             let valid = |b: u8| b.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&b);
             if !user.bytes().all(valid) {
@@ -156,9 +156,9 @@ impl Url {
             }
             self.user = Some(match user.split_once(':') {
                 Some((name, password)) => {
-                    (unescape(name, Part::User)?, Some(unescape(password, Part::User)?))
+                    (unescape(name, UrlPart::User)?, Some(unescape(password, UrlPart::User)?))
                 }
-                None => (unescape(user, Part::User)?, None),
+                None => (unescape(user, UrlPart::User)?, None),
             });
         }
         Ok(())
@@ -167,9 +167,9 @@ impl Url {
     fn userinfo(&self) -> String {
         match &self.user {
             None => String::new(),
-            Some((name, None)) => escape(name, Part::User),
+            Some((name, None)) => escape(name, UrlPart::User),
             Some((name, Some(password))) => {
-                format!("{}:{}", escape(name, Part::User), escape(password, Part::User))
+                format!("{}:{}", escape(name, UrlPart::User), escape(password, UrlPart::User))
             }
         }
     }
@@ -188,7 +188,7 @@ impl Url {
             out.push_str(&format!("?{query}"));
         }
         if !self.fragment.is_empty() {
-            out.push_str(&format!("#{}", escape(&self.fragment, Part::Fragment)));
+            out.push_str(&format!("#{}", escape(&self.fragment, UrlPart::Fragment)));
         }
         out
     }
@@ -201,9 +201,9 @@ impl Url {
             if self.user.is_some() {
                 out.push_str(&format!("{}@", self.userinfo()));
             }
-            out.push_str(&escape(&self.host, Part::Host));
+            out.push_str(&escape(&self.host, UrlPart::Host));
         }
-        let path = escape(&self.path, Part::Path);
+        let path = escape(&self.path, UrlPart::Path);
         if !path.is_empty() && !path.starts_with('/') && !self.host.is_empty() {
             out.push('/');
         }
@@ -228,38 +228,38 @@ fn scheme(text: &str) -> Result<(&str, &str), String> {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Part {
+enum UrlPart {
     Path,
     Host,
     User,
     Fragment,
 }
 
-fn stays(b: u8, part: Part) -> bool {
+fn stays(b: u8, part: UrlPart) -> bool {
     if percent::is_unreserved(b) {
         return true;
     }
     match part {
-        Part::Host => b"!$&'()*+,;=:[]<>\"".contains(&b),
-        Part::Path => b"$&+,/:;=@".contains(&b),
-        Part::User => b"$&+,;=".contains(&b),
-        Part::Fragment => b"$&+,/:;=?@!()*".contains(&b),
+        UrlPart::Host => b"!$&'()*+,;=:[]<>\"".contains(&b),
+        UrlPart::Path => b"$&+,/:;=@".contains(&b),
+        UrlPart::User => b"$&+,;=".contains(&b),
+        UrlPart::Fragment => b"$&+,/:;=?@!()*".contains(&b),
     }
 }
 
-fn escape(bytes: &[u8], part: Part) -> String {
+fn escape(bytes: &[u8], part: UrlPart) -> String {
     let mut out = String::with_capacity(bytes.len());
     percent::encode(&mut out, bytes, &|b| stays(b, part));
     out
 }
 
-fn unescape(text: &str, part: Part) -> Result<Vec<u8>, String> {
+fn unescape(text: &str, part: UrlPart) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {
         if bytes[at] != b'%' {
-            if part == Part::Host && bytes[at].is_ascii() && !stays(bytes[at], part) {
+            if part == UrlPart::Host && bytes[at].is_ascii() && !stays(bytes[at], part) {
                 let c = char::from(bytes[at]);
                 return Err(format!("invalid character {:?} in host name", c.to_string()));
             }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cmp::Ordering;
 
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Native, Str};
 use crate::chart::value::{Object, Signature, Value};
 use crate::format::semver::{Constraint, Version};
@@ -17,7 +17,7 @@ fn parse(text: &str) -> Result<Version, String> {
     Version::parse(text).map_err(|e| e.to_string())
 }
 
-fn semver_compare(a: &Args<'_>) -> Answer {
+fn semver_compare(a: &Args<'_>) -> FunctionResult {
     let constraint = Constraint::parse(&a.str(0)).map_err(|e| e.to_string())?;
     Ok(constraint.check(&parse(&a.str(1))?).into())
 }

@@ -2,7 +2,7 @@
 
 use super::super::find;
 use super::strings::{bytes, check_size};
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Int, Str};
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -261,7 +261,7 @@ fn push_lower(out: &mut String, kind: Word, word: &str, connector: char) {
 }
 
 /// Breaks lines at blanks after `width` bytes; breaks longer words only with `breaks_words`.
-fn wrap(text: &[u8], width: i64, line_end: &[u8], breaks_words: bool) -> Answer {
+fn wrap(text: &[u8], width: i64, line_end: &[u8], breaks_words: bool) -> FunctionResult {
     let width = usize::try_from(width.max(1)).unwrap_or(usize::MAX / 4);
     let line_end = if line_end.is_empty() { b"\n" } else { line_end };
     let mut out = Vec::with_capacity(text.len());

@@ -4,20 +4,20 @@ mod cursor;
 
 use std::rc::Rc;
 
-use super::ast::{Branch, Command, Node, NodeKind, Operand, OperandKind, Pipe, Source, Tree};
+use super::ast::{Branch, Command, NodeKind, Operand, OperandKind, Pipe, TemplateNode, TemplateSource, Tree};
 use super::error::Error;
 use super::functions;
 use super::lex::{self, Kind, Token, Tokens};
 use super::stack::StackGuard;
 use super::unquote::{Number, quote, unquote};
-use crate::chart::Slice;
-use crate::chart::value::Text;
+use crate::chart::TextSlice;
+use crate::chart::value::GoString;
 use crate::limits::TEMPLATE_PARENTHESES_MAX;
 
 /// Parses a file: the trees of its definitions, and finally the tree of the file itself. Errors: the first
 /// mistake, as `template: name:line: text`.
-pub(super) fn parse(name: &str, text: &Slice, guard: StackGuard) -> Result<Vec<Tree>, Error> {
-    let source = Rc::new(Source { name: name.to_owned(), text: text.clone() });
+pub(super) fn parse(name: &str, text: &TextSlice, guard: StackGuard) -> Result<Vec<Tree>, Error> {
+    let source = Rc::new(TemplateSource { name: name.to_owned(), text: text.clone() });
     let tokens = lex::tokens(text);
     let mut parser = Parser {
         source,
@@ -37,7 +37,7 @@ pub(super) fn parse(name: &str, text: &Slice, guard: StackGuard) -> Result<Vec<T
 }
 
 struct Parser<'a> {
-    source: Rc<Source>,
+    source: Rc<TemplateSource>,
     tokens: Tokens<'a>,
     at: usize,
     /// The last token that was peeked at: messages name its line.
@@ -48,7 +48,7 @@ struct Parser<'a> {
     trees: Vec<Tree>,
     guard: StackGuard,
     // Nodes of incomplete lists, the innermost last: each list is allocated in its final size.
-    nodes: Vec<Node>,
+    nodes: Vec<TemplateNode>,
     commands: Vec<Command>,
     words: Vec<Operand>,
 }
@@ -71,7 +71,7 @@ struct Frame {
 
 /// An item of a list: a node, or the end of the list.
 enum Item {
-    Node(Node),
+    Node(TemplateNode),
     Else,
     End,
 }
@@ -124,7 +124,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn add(&mut self, name: String, root: Box<[Node]>) -> Result<(), Error> {
+    fn add(&mut self, name: String, root: Box<[TemplateNode]>) -> Result<(), Error> {
         let tree = Tree { name, source: self.source.clone(), root };
         match self.trees.iter_mut().find(|t| t.name == tree.name) {
             None => self.trees.push(tree),
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn item_list(&mut self) -> Result<(Box<[Node]>, Item), Error> {
+    fn item_list(&mut self) -> Result<(Box<[TemplateNode]>, Item), Error> {
         let mark = self.nodes.len();
         while self.peek_non_space().kind != Kind::Eof {
             match self.text_or_action()? {
@@ -157,7 +157,7 @@ impl<'a> Parser<'a> {
         match token.kind {
             Kind::Text => {
                 let text = self.source.text.part(token.text);
-                Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Text(text) }))
+                Ok(Item::Node(TemplateNode { pos: token.pos, kind: NodeKind::Text(text) }))
             }
             Kind::LeftDelim => {
                 self.frame.action = Some(token.pos);
@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
     fn action(&mut self) -> Result<Item, Error> {
         let start = self.at;
         let token = self.next_non_space();
-        let node = |kind| Ok(Item::Node(Node { pos: token.pos, kind }));
+        let node = |kind| Ok(Item::Node(TemplateNode { pos: token.pos, kind }));
         match token.kind {
             Kind::Block => self.block(),
             Kind::Break => self.leave_range("break").and_then(|()| node(NodeKind::Break)),
@@ -187,7 +187,7 @@ impl<'a> Parser<'a> {
                 self.at = start;
                 let pos = self.peek_non_space().pos;
                 let pipe = self.pipeline("command", Kind::RightDelim)?;
-                Ok(Item::Node(Node { pos, kind: NodeKind::Action(pipe) }))
+                Ok(Item::Node(TemplateNode { pos, kind: NodeKind::Action(pipe) }))
             }
         }
     }
@@ -211,7 +211,7 @@ impl<'a> Parser<'a> {
         self.expect(Kind::RightDelim, "else").map(|_| Item::Else)
     }
 
-    fn control(&mut self, context: &str, kind: fn(Box<Branch>) -> NodeKind) -> Result<Node, Error> {
+    fn control(&mut self, context: &str, kind: fn(Box<Branch>) -> NodeKind) -> Result<TemplateNode, Error> {
         let variables = self.frame.variables.len();
         let pipe = self.pipeline(context, Kind::RightDelim)?;
         let depth = u32::from(context == "range");
@@ -223,11 +223,11 @@ impl<'a> Parser<'a> {
             _ => None,
         };
         self.frame.variables.truncate(variables);
-        Ok(Node { pos: pipe.pos, kind: kind(Box::new(Branch { pipe, list, otherwise })) })
+        Ok(TemplateNode { pos: pipe.pos, kind: kind(Box::new(Branch { pipe, list, otherwise })) })
     }
 
     /// The rest after `else`: `else if` and `else with` share the `end` of the block that they continue.
-    fn otherwise(&mut self, context: &str) -> Result<Box<[Node]>, Error> {
+    fn otherwise(&mut self, context: &str) -> Result<Box<[TemplateNode]>, Error> {
         match (context, self.peek().kind) {
             ("if", Kind::If) => {
                 self.next();
@@ -251,7 +251,10 @@ impl<'a> Parser<'a> {
         let outer = std::mem::take(&mut self.frame);
         self.body(name.clone(), "block clause")?;
         self.frame = outer;
-        Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe: Some(Box::new(pipe)) } }))
+        Ok(Item::Node(TemplateNode {
+            pos: token.pos,
+            kind: NodeKind::Template { name, pipe: Some(Box::new(pipe)) },
+        }))
     }
 
     fn template_control(&mut self) -> Result<Item, Error> {
@@ -265,7 +268,7 @@ impl<'a> Parser<'a> {
                 Some(Box::new(self.pipeline("template clause", Kind::RightDelim)?))
             }
         };
-        Ok(Item::Node(Node { pos: token.pos, kind: NodeKind::Template { name, pipe } }))
+        Ok(Item::Node(TemplateNode { pos: token.pos, kind: NodeKind::Template { name, pipe } }))
     }
 
     fn template_name(&mut self, token: &Token<'a>, context: &str) -> Result<String, Error> {
@@ -430,7 +433,7 @@ impl<'a> Parser<'a> {
             Kind::LeftParen => OperandKind::Pipe(Box::new(self.parenthesized()?)),
             Kind::String | Kind::RawString => {
                 let bytes = unquote(token.text).ok_or_else(|| self.error("invalid syntax"))?;
-                OperandKind::Str { quoted: self.source.text.part(token.text), text: Text::from(&*bytes) }
+                OperandKind::Str { quoted: self.source.text.part(token.text), text: GoString::from(&*bytes) }
             }
             _ => {
                 self.at = start;

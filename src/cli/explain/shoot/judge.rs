@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 use crate::controllers::shoot::status::INITIALIZE;
-use crate::flow::Outline;
+use crate::flow::TaskOutline;
 use crate::shoot::secrets::MAKING;
 
 /// The state of a task.
@@ -41,7 +41,7 @@ enum OperationRun {
 }
 
 /// Derives the states of the tasks.
-pub(super) fn judge(tasks: &[Outline], status: &Value) -> Vec<State> {
+pub(super) fn judge(tasks: &[TaskOutline], status: &Value) -> Vec<State> {
     let judge = Judge { tasks };
     let mut states = match judge.run(status) {
         OperationRun::None => judge.all(|_| State::Waiting(Vec::new())),
@@ -59,7 +59,7 @@ pub(super) fn judge(tasks: &[Outline], status: &Value) -> Vec<State> {
 }
 
 /// The errors of a run that belong to none of these tasks: they come from its preparation, or from another gardenlet.
-pub(super) fn other_errors<'s>(tasks: &[Outline], status: &'s Value) -> Vec<&'s Value> {
+pub(super) fn other_errors<'s>(tasks: &[TaskOutline], status: &'s Value) -> Vec<&'s Value> {
     let is_known = |error: &&Value| tasks.iter().any(|task| error["taskID"] == task.name);
     errors(status).filter(|error| !is_known(error)).collect()
 }
@@ -81,13 +81,14 @@ fn tells_of(last: &Value, error: &Value) -> bool {
 }
 
 struct Judge<'a> {
-    tasks: &'a [Outline],
+    tasks: &'a [TaskOutline],
 }
 
 impl Judge<'_> {
     fn all(&self, state: impl Fn(usize) -> State) -> Vec<State> {
-        let of =
-            |(index, task): (usize, &Outline)| if task.is_skipped { State::Skipped } else { state(index) };
+        let of = |(index, task): (usize, &TaskOutline)| {
+            if task.is_skipped { State::Skipped } else { state(index) }
+        };
         self.tasks.iter().enumerate().map(of).collect()
     }
 
@@ -219,8 +220,8 @@ mod tests {
     use super::*;
 
     /// a; b after a; c after a; x (skipped) after b; d after x and c; e after a.
-    fn tasks() -> Vec<Outline> {
-        let task = |name: &'static str, needs: &[usize], is_skipped| Outline {
+    fn tasks() -> Vec<TaskOutline> {
+        let task = |name: &'static str, needs: &[usize], is_skipped| TaskOutline {
             name,
             needs: needs.to_vec(),
             is_skipped,

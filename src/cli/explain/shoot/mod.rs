@@ -12,14 +12,14 @@ use crate::base::workers::Workers;
 use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, ShootDecision, ShootDecisionInput, WaitReason};
 use crate::controllers::shoot::status;
-use crate::extension::{self, Class, Moment};
-use crate::flow::Outline;
+use crate::extension::{self, ExtensionClass, ReconcileMoment};
+use crate::flow::TaskOutline;
 use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::kube::{Client, Error, Garden, Gates, Options, Seed};
+use crate::kube::{Client, Error, Garden, Options, RequestGates, Seed};
 use crate::operation::evidence::{Looker, Seen};
 use crate::operation::{self, Operation, look, sleep};
-use crate::shoot::client::{Connector, Doors};
+use crate::shoot::client::{ShootConnector, ShootServers};
 use crate::shoot::has_workers;
 
 use self::judge::State;
@@ -69,8 +69,9 @@ pub(super) fn tell(
     }
     match look::registrations(&garden) {
         Ok(registrations) => {
-            let wanted = extension::enabled(&shoot["spec"]["extensions"], &registrations, Class::Shoot);
-            let late = wanted.into_iter().filter(|each| each.moment == Moment::AfterWorker);
+            let wanted =
+                extension::enabled(&shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
+            let late = wanted.into_iter().filter(|each| each.moment == ReconcileMoment::AfterWorker);
             told.why.extend(late.map(|each| {
                 format!("extension {} works after workers (AfterWorker): it is skipped, because the Shoot has none", each.name)
             }));
@@ -80,7 +81,11 @@ pub(super) fn tell(
     let last = last_operation(shoot);
     let tasks = operation::outline(last, shoot);
     told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
-    let shoots = Connector::new(seed.clone(), options, &Doors::from_outside(Gates::new(&Workers::new(1))));
+    let shoots = ShootConnector::new(
+        seed.clone(),
+        options,
+        &ShootServers::from_outside(RequestGates::new(&Workers::new(1))),
+    );
     let looker = Looker {
         garden: &garden,
         seed: &seed,
@@ -192,14 +197,14 @@ fn stale(last: &Value, now: Timestamp) -> Option<String> {
 
 /// The tasks, with the findings about those that may not be done.
 fn walk(
-    tasks: &[Outline],
+    tasks: &[TaskOutline],
     status: &Value,
     now: Timestamp,
     look: &dyn Fn(&str) -> Seen,
 ) -> Vec<ExplainedTask> {
     let states = judge::judge(tasks, status);
     let since = age(&status["lastOperation"]["lastUpdateTime"], now);
-    let one = |(task, state): (&Outline, &State)| {
+    let one = |(task, state): (&TaskOutline, &State)| {
         let (word, notes) = match state {
             State::Done => ("done", Vec::new()),
             State::Skipped => ("left out", Vec::new()),
@@ -228,7 +233,7 @@ fn walk(
     tasks.iter().zip(&states).map(one).collect()
 }
 
-fn waits(tasks: &[Outline], needs: &[usize]) -> String {
+fn waits(tasks: &[TaskOutline], needs: &[usize]) -> String {
     let names: Vec<String> = needs.iter().map(|need| format!("{:?}", tasks[*need].name)).collect();
     if names.is_empty() {
         "for the operation to begin".to_owned()
@@ -367,7 +372,7 @@ mod tests {
 
     #[test]
     fn tasks_say_what_was_seen_of_them() {
-        let task = |name: &'static str, needs: &[usize], is_skipped| Outline {
+        let task = |name: &'static str, needs: &[usize], is_skipped| TaskOutline {
             name,
             needs: needs.to_vec(),
             is_skipped,

@@ -3,7 +3,7 @@
 use crate::api::core::{CONFIG_MAP, ConfigMap};
 use crate::api::meta::Key;
 use crate::components::cluster_identity;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::super::work::{Row, Work};
 use super::component::{Leaving, ManagedResource, SeedComponent};
@@ -21,14 +21,14 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
 };
 
 /// The identity is written once. A cluster with an identity of another owner keeps it, and the Seed must match it.
-fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME);
     let found = work.site.seed.find::<ConfigMap>(&CONFIG_MAP, &key)?;
     let seed = (work.name(), work.cluster_identity.as_str());
     if let Some(map) = found
         && cluster_identity::is_of_others(&map.data, seed)?
     {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     let fill = |work: &Work| cluster_identity::fill(&work.cluster_identity);
     deploy_and_wait(work, attempt, cluster_identity::NAME, &fill)

@@ -10,7 +10,7 @@ use crate::base::backoff::delay_after;
 use crate::components::crds::Foreign;
 use crate::components::{crds, install};
 use crate::controllers::site::is_garden;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::super::work::{Row, SeedTaskFacts, Work, has_own_vpa};
 use super::component::SeedComponent;
@@ -32,12 +32,12 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
     ],
 };
 
-fn install_own(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn install_own(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let is_garden = is_garden(&work.site.seed)?;
     install_definitions(work, attempt, crds::own(is_garden))
 }
 
-fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn install_foreign(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let wanted = Foreign {
         is_garden: is_garden(&work.site.seed)?,
         vpa: has_own_vpa(&work.live) && !work.lacks("vpa-crds"),
@@ -51,9 +51,9 @@ fn install_definitions(
     work: &Work,
     attempt: &Attempt,
     wanted: impl IntoIterator<Item = Value>,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     Ok(match install::ensure(&work.site.seed, wanted)? {
-        install::Step::Done => Step::Done,
+        install::Step::Done => TaskStep::Done,
         install::Step::Again(waiting) => {
             let all: Vec<String> = waiting.iter().map(ToString::to_string).collect();
             let why = format!("custom resource definitions are not ready: {}", all.join("; "));
@@ -61,16 +61,16 @@ fn install_definitions(
                 return Err(Failed::new(why));
             }
             // Each check reads all definitions, so slow ones are checked less and less often.
-            Step::again(delay_after(install::AGAIN, install::AGAIN_MAX, attempt.tries), why)
+            TaskStep::again(delay_after(install::AGAIN, install::AGAIN_MAX, attempt.tries), why)
         }
     })
 }
 
 /// The Seed's settings say that another program installs it.
-fn require_vpa(work: &Work) -> Result<Step, Failed> {
+fn require_vpa(work: &Work) -> Result<TaskStep, Failed> {
     const NAME: &str = "verticalpodautoscalers.autoscaling.k8s.io";
     match work.site.seed.find::<Metadata>(&CUSTOM_RESOURCE_DEFINITION, &Key::cluster(NAME))? {
-        Some(_) => Ok(Step::Done),
+        Some(_) => Ok(TaskStep::Done),
         None => Err(Failed::new(
             "VPA is required for seed cluster: install it, or remove spec.settings.verticalPodAutoscaler.enabled=false \
              from the Seed",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::components::managed::{self, Managed};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::super::work::Work;
 
@@ -22,7 +22,7 @@ pub(super) fn deploy_and_wait(
     attempt: &Attempt,
     name: &str,
     fill: &dyn Fn(&Work) -> Managed,
-) -> Result<Step, Failed> {
+) -> Result<TaskStep, Failed> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let found = work.site.managed.store().get(&key);
     if attempt.tries == 0 {
@@ -38,14 +38,14 @@ pub(super) fn deploy_and_wait(
     let why =
         found.map_or_else(|| Some("does not exist yet".to_owned()), |found| found.unhealthy(generation));
     Ok(match why {
-        None => Step::Done,
+        None => TaskStep::Done,
         Some(why) => {
             let remedy = remedy(&why);
             let why = format!("ManagedResource {key} {why}{remedy}");
             if !remedy.is_empty() && attempt.now.saturating_sub(attempt.begun) >= APPLY_WITHIN {
                 return Err(Failed::new(why));
             }
-            Step::again(STORE_PERIOD, why)
+            TaskStep::again(STORE_PERIOD, why)
         }
     })
 }

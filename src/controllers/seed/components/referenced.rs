@@ -4,7 +4,7 @@
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::components::managed::{self, Managed};
 use crate::components::references::{self, Referrer};
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 
 use super::super::work::{Row, SeedTaskFacts, Work};
 use super::component::{Leaving, ManagedResource, SeedComponent};
@@ -25,11 +25,11 @@ fn managed_resource_name(seed: &str) -> String {
 }
 
 /// Reads the referenced objects and writes the copies. An unresolvable reference leaves all copies unchanged.
-fn deploy(work: &Work) -> Result<Step, Failed> {
+fn deploy(work: &Work) -> Result<TaskStep, Failed> {
     let (references, from, to) = (&work.live["spec"]["resources"], GARDEN_NAMESPACE, GARDEN_NAMESPACE);
     let copies = references::copies(&work.site.garden, &Referrer { kind: "Seed", references, from, to })?;
     managed::deploy(&work.site.seed, &Managed::copies(&managed_resource_name(work.name()), &copies))?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 #[cfg(test)]

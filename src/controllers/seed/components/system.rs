@@ -4,7 +4,7 @@ use crate::api::core::DEPLOYMENT;
 use crate::api::meta::Key;
 use crate::components::{scale, system, webhooks};
 use crate::config::settings::ResourceManager;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::super::work::{Row, Work};
 use super::component::{Leaving, ManagedResource, SeedComponent};
@@ -23,7 +23,7 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
         .within(MANAGED_WITHIN)],
 };
 
-fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let is_protected = attempt.tries == 0 && is_protected(work)?;
     deploy_and_wait(work, attempt, system::NAME, &|_| system::fill(is_protected))
 }

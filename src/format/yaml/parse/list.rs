@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Error, Kind, Loader, Mark, Place};
+use super::{AllowedNodes, Error, Kind, Loader, Mark};
 
 impl Loader<'_> {
     pub(super) fn block_sequence(&mut self, depth: usize) -> Result<Value, Error> {
@@ -34,8 +34,11 @@ impl Loader<'_> {
     fn item(&mut self, items: &mut Vec<Value>, mark: Mark, ends: &[Kind], depth: usize) -> Result<(), Error> {
         self.scanner.take();
         let (kind, _) = self.scanner.peek()?;
-        let item =
-            if ends.contains(&kind) { self.nothing(mark)? } else { self.node(Place::Block, depth + 1)? };
+        let item = if ends.contains(&kind) {
+            self.nothing(mark)?
+        } else {
+            self.node(AllowedNodes::Block, depth + 1)?
+        };
         if self.keep {
             items.push(item);
         }
@@ -60,7 +63,7 @@ impl Loader<'_> {
             let item = match kind {
                 FlowSequenceEnd => break,
                 Key => self.pair(depth + 1)?,
-                _ => self.node(Place::Brackets, depth + 1)?,
+                _ => self.node(AllowedNodes::Brackets, depth + 1)?,
             };
             if self.keep {
                 items.push(item);
@@ -81,7 +84,7 @@ impl Loader<'_> {
             self.scanner.take();
             self.no_key(key_mark)?
         } else {
-            self.key(Place::Brackets, depth + 1)?
+            self.key(AllowedNodes::Brackets, depth + 1)?
         };
         let mut map = Map::new();
         self.flow_value(&mut map, key, FlowSequenceEnd, depth)?;

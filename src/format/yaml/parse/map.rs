@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Error, Go, Key, Kind, Loader, Mark, Place, Repeated, Text, Token, resolve};
+use super::{AllowedNodes, Error, Go, Key, Kind, Loader, Mark, Repeated, ScalarText, Token, resolve};
 use crate::base::sorted::SortedMap;
 
 /// The rest of each wanted key after `key`: empty if the whole value is wanted, else `.inner`.
@@ -28,8 +28,11 @@ impl Loader<'_> {
             }
             self.scanner.take();
             let (kind, _) = self.scanner.peek()?;
-            let key =
-                if ends.contains(&kind) { self.no_key(mark)? } else { self.key(Place::Entry, depth + 1)? };
+            let key = if ends.contains(&kind) {
+                self.no_key(mark)?
+            } else {
+                self.key(AllowedNodes::Entry, depth + 1)?
+            };
             let (kind, mark) = self.scanner.peek()?;
             let mut absent = kind != ValueMark;
             if !absent {
@@ -39,7 +42,7 @@ impl Loader<'_> {
                 }
                 absent = ends.contains(&self.scanner.peek()?.0);
             }
-            self.entry(&mut map, key, mark, absent, Place::Entry, depth)?;
+            self.entry(&mut map, key, mark, absent, AllowedNodes::Entry, depth)?;
         }
         self.scanner.take();
         Ok(Value::Object(map))
@@ -69,14 +72,14 @@ impl Loader<'_> {
                     let key = if matches!(kind, ValueMark | FlowEntry | FlowMappingEnd) {
                         self.no_key(mark)?
                     } else {
-                        self.key(Place::Brackets, depth + 1)?
+                        self.key(AllowedNodes::Brackets, depth + 1)?
                     };
                     self.flow_value(&mut map, key, FlowMappingEnd, depth)?;
                 }
                 _ => {
-                    let key = self.key(Place::Brackets, depth + 1)?;
+                    let key = self.key(AllowedNodes::Brackets, depth + 1)?;
                     let (_, mark) = self.scanner.peek()?;
-                    self.entry(&mut map, key, mark, true, Place::Brackets, depth)?;
+                    self.entry(&mut map, key, mark, true, AllowedNodes::Brackets, depth)?;
                 }
             }
         }
@@ -99,7 +102,7 @@ impl Loader<'_> {
             let (kind, _) = self.scanner.peek()?;
             absent = kind == Kind::FlowEntry || kind == end;
         }
-        self.entry(map, key, mark, absent, Place::Brackets, depth)
+        self.entry(map, key, mark, absent, AllowedNodes::Brackets, depth)
     }
 
     /// Whether the value of a key is only checked for mistakes, while values of other keys of the map are kept.
@@ -120,7 +123,7 @@ impl Loader<'_> {
         key: Key,
         mark: Mark,
         absent: bool,
-        place: Place,
+        place: AllowedNodes,
         depth: usize,
     ) -> Result<(), Error> {
         let kept = self.keep;
@@ -191,12 +194,12 @@ impl Loader<'_> {
         }
     }
 
-    pub(super) fn key(&mut self, place: Place, depth: usize) -> Result<Key, Error> {
+    pub(super) fn key(&mut self, place: AllowedNodes, depth: usize) -> Result<Key, Error> {
         let (mut kind, mark) = self.scanner.peek()?;
         if kind == Kind::Plain || kind == Kind::Quoted {
             self.count(1, mark)?;
             let Token { text, .. } = self.scanner.take();
-            return Ok(self.scalar_key(Text::new(text, None, kind == Kind::Plain), mark));
+            return Ok(self.scalar_key(ScalarText::new(text, None, kind == Kind::Plain), mark));
         }
         let kept = std::mem::replace(&mut self.keep, true);
         let value = match kind {
@@ -208,7 +211,7 @@ impl Loader<'_> {
                     self.count(1, mark)?;
                     let Token { text, .. } = self.scanner.take();
                     self.keep = kept;
-                    let text = Text::new(text, properties.tag, kind == Kind::Plain);
+                    let text = ScalarText::new(text, properties.tag, kind == Kind::Plain);
                     return Ok(self.scalar_key(text, mark));
                 }
                 self.content(properties, place, depth)?
@@ -219,11 +222,11 @@ impl Loader<'_> {
         Ok(self.resolved(resolve::key(value), mark))
     }
 
-    fn scalar_key(&mut self, text: Text<'_>, mark: Mark) -> Key {
+    fn scalar_key(&mut self, text: ScalarText<'_>, mark: Mark) -> Key {
         if text.is_merge() { Key::Merge } else { self.resolved(resolve::scalar_key(text, self.keep), mark) }
     }
 
-    fn resolved(&mut self, key: Result<Option<String>, resolve::Problem>, mark: Mark) -> Key {
+    fn resolved(&mut self, key: Result<Option<String>, resolve::ResolveProblem>, mark: Mark) -> Key {
         match key {
             Ok(Some(text)) => Key::Text(text),
             Ok(None) => Key::Null(mark),

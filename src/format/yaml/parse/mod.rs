@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::resolve::{self, Text};
+use super::resolve::{self, ScalarText};
 use super::scan::{Kind, Mark, Scanner, Token};
 use super::{Error, Go, Repeated, Words};
 use crate::base::sorted::SortedMap;
@@ -103,7 +103,7 @@ enum Anchor {
 
 /// The nodes that a place allows.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum AllowedNodes {
     Block,
     /// The value of a key, which may be a list that is not indented.
     Entry,
@@ -180,7 +180,7 @@ impl<'a> Loader<'a> {
                 return Ok(Value::Null);
             }
         }
-        let value = self.node(Place::Block, 0)?;
+        let value = self.node(AllowedNodes::Block, 0)?;
         // The next thing must be a token; its meaning does not matter.
         self.scanner.peek()?;
         Ok(value)
@@ -220,7 +220,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    fn node(&mut self, place: Place, depth: usize) -> Result<Value, Error> {
+    fn node(&mut self, place: AllowedNodes, depth: usize) -> Result<Value, Error> {
         let (kind, mark) = self.scanner.peek()?;
         match kind {
             Kind::Alias => self.alias(mark),
@@ -254,7 +254,12 @@ impl<'a> Loader<'a> {
         Ok(Properties { mark, anchor, tag })
     }
 
-    fn content(&mut self, properties: Properties<'a>, place: Place, depth: usize) -> Result<Value, Error> {
+    fn content(
+        &mut self,
+        properties: Properties<'a>,
+        place: AllowedNodes,
+        depth: usize,
+    ) -> Result<Value, Error> {
         let Properties { mark, anchor, tag } = properties;
         self.count(1, mark)?;
         if depth > NESTING_DEPTH_MAX {
@@ -286,7 +291,7 @@ impl<'a> Loader<'a> {
         mark: Mark,
         tag: Option<String>,
         anchored: bool,
-        place: Place,
+        place: AllowedNodes,
         depth: usize,
     ) -> Result<Value, Error> {
         let (kind, at) = self.scanner.peek()?;
@@ -294,23 +299,23 @@ impl<'a> Loader<'a> {
             Kind::Plain | Kind::Quoted => {
                 let Token { text, .. } = self.scanner.take();
                 self.count(text.len() / TEXT_BYTES_PER_NODE, mark)?;
-                let text = Text::new(text, tag, kind == Kind::Plain);
+                let text = ScalarText::new(text, tag, kind == Kind::Plain);
                 Ok(self.scalar(text, mark))
             }
-            Kind::BlockEntry if place == Place::Entry => self.level_sequence(depth),
-            Kind::BlockSequenceStart if place != Place::Brackets => self.block_sequence(depth),
-            Kind::BlockMappingStart if place != Place::Brackets => self.block_mapping(depth),
+            Kind::BlockEntry if place == AllowedNodes::Entry => self.level_sequence(depth),
+            Kind::BlockSequenceStart if place != AllowedNodes::Brackets => self.block_sequence(depth),
+            Kind::BlockMappingStart if place != AllowedNodes::Brackets => self.block_mapping(depth),
             Kind::FlowSequenceStart => self.flow_sequence(depth),
             Kind::FlowMappingStart => self.flow_mapping(depth),
             _ if anchored || tag.is_some() => {
                 let plain = tag.is_none();
-                Ok(self.scalar(Text::new(Cow::Borrowed(""), tag, plain), mark))
+                Ok(self.scalar(ScalarText::new(Cow::Borrowed(""), tag, plain), mark))
             }
             _ => Err(self.syntax(at, "did not find expected node content")),
         }
     }
 
-    fn scalar(&mut self, text: Text<'_>, mark: Mark) -> Value {
+    fn scalar(&mut self, text: ScalarText<'_>, mark: Mark) -> Value {
         match resolve::value(text, self.keep) {
             Ok(value) => value,
             Err((words, go)) => self.note(mark, words, go),
@@ -356,7 +361,8 @@ const EXCESSIVE: &str = "document contains excessive aliasing";
 impl Loader<'_> {
     /// Records a mistake; a mistake that go-yaml finds earlier wins over one that it finds during
     /// the conversion to JSON.
-    fn note(&mut self, mark: Mark, (message, go_message): Words, go: Go) -> Value {
+    fn note(&mut self, mark: Mark, words: Words, go: Go) -> Value {
+        let (message, go_message) = words;
         let earlier = self.mistake.as_ref().is_none_or(|m| m.go == Go::Json && go != Go::Json);
         if earlier {
             self.mistake = Some(Error { message, go_message, go, ..self.scanner.place(mark) });

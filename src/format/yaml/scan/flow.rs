@@ -6,7 +6,7 @@ use super::chars::{self, BLANK, BREAK, COLON, FLOW, QUOTED};
 use super::{Error, Kind, Scanner};
 
 /// Text that stays borrowed while it is contiguous.
-struct Text<'a> {
+struct FlowText<'a> {
     whole: &'a str,
     /// The position of the borrowed piece; start and end are equal if there is none.
     start: usize,
@@ -14,7 +14,7 @@ struct Text<'a> {
     copy: Option<String>,
 }
 
-impl<'a> Text<'a> {
+impl<'a> FlowText<'a> {
     fn new(whole: &'a str, at: usize) -> Self {
         Self { whole, start: at, end: at, copy: None }
     }
@@ -92,7 +92,7 @@ impl<'a> Scanner<'a> {
     }
 
     pub(super) fn plain_scalar(&mut self) -> Result<(Kind, Cow<'a, str>), Error> {
-        let mut text = Text::new(self.text, self.pos);
+        let mut text = FlowText::new(self.text, self.pos);
         let mut breaks = Breaks::default();
         loop {
             if self.is_at_document_indicator() || self.byte(0) == b'#' {
@@ -165,7 +165,7 @@ impl<'a> Scanner<'a> {
 
     pub(super) fn quoted_scalar(&mut self, quote: u8) -> Result<(Kind, Cow<'a, str>), Error> {
         self.pos += 1;
-        let mut text = Text::new(self.text, self.pos);
+        let mut text = FlowText::new(self.text, self.pos);
         loop {
             if self.is_at_document_indicator() {
                 return self.fail("found unexpected document indicator");
@@ -183,7 +183,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Text up to blanks before a line break, the closing quote, or the end; true if an escaped break was skipped.
-    fn quoted_line(&mut self, quote: u8, text: &mut Text<'a>) -> Result<bool, Error> {
+    fn quoted_line(&mut self, quote: u8, text: &mut FlowText<'a>) -> Result<bool, Error> {
         let mut start = self.pos;
         loop {
             let rest = self.rest();
@@ -224,7 +224,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Blanks and line breaks; `escaped`: after an escaped line break.
-    fn quoted_breaks(&mut self, escaped: bool, text: &mut Text<'a>) {
+    fn quoted_breaks(&mut self, escaped: bool, text: &mut FlowText<'a>) {
         let mut breaks = Breaks { any: escaped, ..Breaks::default() };
         loop {
             if self.is_blank(0) {

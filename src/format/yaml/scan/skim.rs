@@ -11,7 +11,7 @@ const KEY_BYTES_MAX: usize = 500;
 
 /// The properties of a line.
 #[derive(Clone, Copy)]
-struct Line {
+struct SkimmedLine {
     /// The column of its first character that is not blank.
     column: usize,
     /// The range from the first to the last character that is not blank.
@@ -34,7 +34,7 @@ struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     /// Reads the next line.
-    fn next(&mut self) -> Option<Line> {
+    fn next(&mut self) -> Option<SkimmedLine> {
         let mut at = self.at;
         while self.bytes.get(at) == Some(&b' ') {
             at += 1;
@@ -61,7 +61,7 @@ impl<'a> Lines<'a> {
         let ended = at < self.bytes.len();
         self.count += usize::from(ended);
         self.at = at + usize::from(ended);
-        Some(Line { column, start, end, colon, colons, is_printable, has_comment })
+        Some(SkimmedLine { column, start, end, colon, colons, is_printable, has_comment })
     }
 
     /// Puts the last line back.
@@ -118,7 +118,7 @@ impl Lines<'_> {
     }
 
     /// A key with its value, or an item. Returns the column of a key whose value is on the following lines.
-    fn entry(&mut self, blocks: &mut Blocks, line: &Line) -> Option<Option<usize>> {
+    fn entry(&mut self, blocks: &mut Blocks, line: &SkimmedLine) -> Option<Option<usize>> {
         let (mut column, mut at) = (line.column, line.start);
         let mut parent = None;
         while self.bytes.get(at..line.end)?.starts_with(b"- ") {
@@ -148,13 +148,19 @@ impl Lines<'_> {
     }
 
     /// Whether a plain key and its colon are at a position.
-    fn is_key(&self, line: &Line, at: usize) -> bool {
+    fn is_key(&self, line: &SkimmedLine, at: usize) -> bool {
         let key = self.bytes.get(at..line.colon).unwrap_or_default();
         line.colons > 0 && key.len() <= KEY_BYTES_MAX && is_word(key)
     }
 
     /// A scalar or brackets on one line, after `colons` colons, or a block scalar within a block at `column`.
-    fn value(&mut self, line: &Line, start: usize, column: usize, colons: usize) -> Option<Option<usize>> {
+    fn value(
+        &mut self,
+        line: &SkimmedLine,
+        start: usize,
+        column: usize,
+        colons: usize,
+    ) -> Option<Option<usize>> {
         let text = self.bytes.get(start..line.end)?;
         let good = match text {
             [b'|' | b'>'] | [b'|' | b'>', b'-' | b'+'] => self.block_scalar(column).is_some(),
@@ -194,7 +200,7 @@ impl Lines<'_> {
     }
 
     /// Whether a line has no other kind of line break.
-    fn is_harmless(&self, line: &Line) -> bool {
+    fn is_harmless(&self, line: &SkimmedLine) -> bool {
         let text = self.bytes.get(line.start..line.end).unwrap_or_default();
         !text.iter().any(|b| chars::is(*b, BREAK) || *b == b'\t')
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::components::archive;
 use crate::components::cluster_identity::{NAME, ORIGIN_KEY};
 use crate::components::managed::{Managed, manifests};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::super::facts::Facts;
 use super::super::row::Row;
@@ -25,7 +25,7 @@ pub(super) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let objects = objects(&work.view.technical_id, &work.view.cluster_identity);
     managed_resource::deploy(work, &objects)
 }

@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
     use crate::kube::{Client, Connection, Options};
-    use crate::net::testing::{Act, Server};
+    use crate::net::testing::{Act, TestServer};
 
     fn claim(name: &str, phase: &str, class: Option<&str>) -> Value {
         json!({"metadata": {"name": name}, "spec": {"storageClassName": class}, "status": {"phase": phase}})
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn without_events_the_claim_is_still_named() {
-        let server = Server::plain(|seen| {
+        let server = TestServer::plain(|seen| {
             if seen.path.contains("/events?") {
                 assert!(seen.path.contains("limit=50"), "{}", seen.path);
                 return Act::json(403, "{}");

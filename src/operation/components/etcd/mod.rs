@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::components::archive;
-use crate::config::control_plane::Volume;
+use crate::config::control_plane::EtcdVolume;
 
 pub mod claims;
 pub mod druid;
@@ -30,13 +30,13 @@ pub struct Input<'a> {
     pub role: Role,
     /// 1, or 0 for a hibernated Shoot.
     pub replicas: u32,
-    /// Names of Secrets.
+    /// ServerNames of Secrets.
     pub secrets: Secrets<'a>,
     /// Its volume, used when it is created.
-    pub volume: &'a Volume,
+    pub volume: &'a EtcdVolume,
 }
 
-/// Names of the Secrets that an etcd needs.
+/// ServerNames of the Secrets that an etcd needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Secrets<'a> {
     /// The bundle `ca-etcd-bundle`, with key `bundle.crt`.
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     /// An etcd of a Shoot.
-    pub(super) fn input(role: Role, volume: &Volume) -> Input<'_> {
+    pub(super) fn input(role: Role, volume: &EtcdVolume) -> Input<'_> {
         let server = match role {
             Role::Main => "etcd-server-main-d1fbe9bd",
             Role::Events => "etcd-server-events-04e49acc",

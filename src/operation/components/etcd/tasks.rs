@@ -16,11 +16,11 @@ use crate::api::meta::{Key, Resource};
 use crate::components::rollout;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::together;
-use crate::flow::{Attempt, Failed, Step};
-use crate::pki::issue::{Names, Usage};
+use crate::flow::{Attempt, Failed, TaskStep};
+use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::shoot::addresses::service_names;
 use crate::shoot::secrets::Certificate;
-use crate::shoot::{Outside, View};
+use crate::shoot::{Outside, ShootView};
 
 pub(crate) static COMPONENT: Component = Component {
     images: &["etcd"],
@@ -71,20 +71,21 @@ pub(crate) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-fn certificates(view: &View, _: Option<&Outside>) -> Vec<Certificate> {
+fn certificates(view: &ShootView, _: Option<&Outside>) -> Vec<Certificate> {
     let server = |word: &str| {
         let (name, names) = (format!("etcd-server-{word}"), names(word, &view.technical_id));
-        Certificate::new("ca-etcd", &name, "etcd-server", Usage::Both, names)
+        Certificate::new("ca-etcd", &name, "etcd-server", KeyUsage::Both, names)
     };
-    let client = Certificate::new("ca-etcd", "etcd-client", "etcd-client", Usage::Client, Names::default());
+    let client =
+        Certificate::new("ca-etcd", "etcd-client", "etcd-client", KeyUsage::Client, ServerNames::default());
     vec![server("main"), server("events"), client]
 }
 
-fn names(word: &str, namespace: &str) -> Names {
+fn names(word: &str, namespace: &str) -> ServerNames {
     let mut dns = vec![format!("etcd-{word}-local")];
     dns.extend(service_names(&format!("etcd-{word}-client"), namespace));
     dns.extend(service_names(&format!("*.etcd-{word}-peer"), namespace));
-    Names { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
+    ServerNames { dns, addresses: vec![[127, 0, 0, 1].into(), [0, 0, 0, 0, 0, 0, 0, 1].into()] }
 }
 
 /// Who runs the etcds of the Shoot. Looks once in an operation.
@@ -97,7 +98,7 @@ fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
     Ok(*work.results.etcd.set(mode))
 }
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
     let (view, made, settings) = (&work.view, work.secrets()?, &work.env.settings.edge.etcd);
@@ -130,10 +131,10 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
             }
         }
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode_of(work)?;
     let looks = Role::ALL.map(|role| match mode {
         EtcdMode::Plain => wait_plain(work, role, attempt),
@@ -143,15 +144,15 @@ fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
 }
 
 /// While it does not run, check whether its volume is the reason.
-fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<Step, Failed> {
+fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), role.name());
     let set = rollout::find(&work.env.seed, &STATEFUL_SET, &key)?;
     let step = rollout::wait_for(&work.env.seed, &key, &set, attempt)?;
-    let Step::Again { after, .. } = step else { return Ok(step) };
-    Ok(claims::look(&work.env.seed, &set)?.map_or(step, |why| Step::Again { after, why }))
+    let TaskStep::Again { after, .. } = step else { return Ok(step) };
+    Ok(claims::look(&work.env.seed, &set)?.map_or(step, |why| TaskStep::Again { after, why }))
 }
 
-fn delete(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode_of(work)?;
     for role in Role::ALL {
         let key = Key::new(work.plane(), role.name());
@@ -160,10 +161,10 @@ fn delete(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
             EtcdMode::Druid => druid::delete(&work.env.seed, &key)?,
         }
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let resource = resource(mode_of(work)?);
     let looks =
         Role::ALL.map(|role| wait_gone(&work.env.seed, &resource, &Key::new(work.plane(), role.name())));
@@ -188,7 +189,7 @@ const fn resource(mode: EtcdMode) -> Resource {
 
 /// The cron schedule of a druid's defragmentation: once a day, in the maintenance time window. The minute differs
 /// between Shoots.
-fn schedule(view: &View) -> String {
+fn schedule(view: &ShootView) -> String {
     let digits = |range| view.maintenance_begin.get(range).and_then(|text: &str| text.parse::<u32>().ok());
     let spread = view.uid.bytes().map(u32::from).sum::<u32>() % 60;
     format!("{spread} {} * * *", digits(0..2).unwrap_or(0) % 24)
@@ -212,8 +213,8 @@ fn ready(seen: &Looker<'_>) -> Found {
     each(|role| match mode {
         EtcdMode::Plain => ready_plain(seen, role),
         EtcdMode::Druid => Ok(match druid::wait(seen.seed, seen.plane(), role)? {
-            Step::Done => Seen::There,
-            Step::Again { why, .. } => missing(why.text),
+            TaskStep::Done => Seen::There,
+            TaskStep::Again { why, .. } => missing(why.text),
         }),
     })
 }

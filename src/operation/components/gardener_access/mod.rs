@@ -2,7 +2,7 @@
 
 use crate::components::archive;
 use crate::components::managed::Managed;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::shoot::access;
 
 use super::super::facts::Facts;
@@ -27,7 +27,7 @@ pub(super) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     access::ensure_kubeconfigs(&work.env.seed, &work.view, work.outside(), work.secrets()?.ca_bundle())?;
     let objects = objects(&work.view.technical_id);
     managed_resource::deploy(work, &objects)

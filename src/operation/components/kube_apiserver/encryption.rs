@@ -6,7 +6,7 @@ use crate::base::sorted::SortedMap;
 use crate::components::managed::unique_secret;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
-use crate::secrets::Data;
+use crate::secrets::SecretEntries;
 
 /// Which key encrypts. Both keys decrypt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,9 +39,9 @@ pub struct Encryption<'a> {
     /// The resources that were encrypted before (`status.credentials.encryptionAtRest.resources`).
     pub before: &'a [String],
     /// Secret `kube-apiserver-etcd-encryption-key`.
-    pub current: &'a Data,
+    pub current: &'a SecretEntries,
     /// The previous key, while it exists.
-    pub old: Option<&'a Data>,
+    pub old: Option<&'a SecretEntries>,
     /// Which key encrypts.
     pub order: KeyOrder,
 }
@@ -109,6 +109,6 @@ fn providers(input: &Encryption<'_>) -> Result<Vec<Value>, String> {
     Ok(all.into_iter().map(|(kind, keys)| json!({kind: {"keys": keys}})).collect())
 }
 
-fn field<'a>(key: &'a Data, name: &str) -> &'a str {
+fn field<'a>(key: &'a SecretEntries, name: &str) -> &'a str {
     key.get(name).and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
 }

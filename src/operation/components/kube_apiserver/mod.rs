@@ -11,7 +11,7 @@ use crate::components::bring::{Keep, bring, bring_keeping};
 use crate::components::{archive, content};
 use crate::kube::{Error, Seed};
 use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
-use crate::shoot::secrets::Made;
+use crate::shoot::secrets::ShootSecrets;
 use crate::shoot::wildcard::Wildcard;
 
 mod arguments;
@@ -95,7 +95,7 @@ pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
 }
 
 /// The names of Secrets by volume of the Deployment.
-pub fn volumes(made: &Made) -> SortedMap<&'static str, String> {
+pub fn volumes(made: &ShootSecrets) -> SortedMap<&'static str, String> {
     [
         ("ca", made.bundle("ca")),
         (CA_CLIENT, made.bundle(CA_CLIENT)),

@@ -19,15 +19,15 @@ use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
 use crate::components::{exposure, rollout};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::Patch;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::runtime::write;
 use crate::shoot::addresses::server_names;
 use crate::shoot::client::{self, check_version};
 use crate::shoot::rotation::ENCRYPTION_KEY;
 use crate::shoot::secrets::Certificate;
-use crate::shoot::{Outside, Phase, View, addresses, issuer, wildcard};
+use crate::shoot::{Outside, RotationPhase, ShootView, addresses, issuer, wildcard};
 
 pub(crate) static COMPONENT: Component = Component {
     images: &["kube-apiserver"],
@@ -148,12 +148,13 @@ static DELETE: [Row; 10] = [
 ];
 
 /// The certificate of the server contains the address of its exposure, so it is requested once that is known.
-fn certificates(view: &View, outside: Option<&Outside>) -> Vec<Certificate> {
+fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate> {
     let user = "system:kube-aggregator";
-    let client = Certificate::new("ca-front-proxy", "kube-aggregator", user, Usage::Client, Names::default());
+    let client =
+        Certificate::new("ca-front-proxy", "kube-aggregator", user, KeyUsage::Client, ServerNames::default());
     let mut all = vec![client];
     if outside.is_some() {
-        let server = Certificate::new("ca", NAME, NAME, Usage::Server, server_names(view, outside));
+        let server = Certificate::new("ca", NAME, NAME, KeyUsage::Server, server_names(view, outside));
         all.push(server.with_chain());
     }
     all
@@ -162,19 +163,19 @@ fn certificates(view: &View, outside: Option<&Outside>) -> Vec<Certificate> {
 fn exposed(seen: &Looker<'_>) -> Found {
     Ok(match exposure::look(seen.seed, seen.plane(), &seen.settings.edge.exposure) {
         Ok(exposure::Exposed::At(_)) => Seen::There,
-        Ok(exposure::Exposed::Waiting(Step::Again { why, .. })) | Err(why) => missing(why.text),
-        Ok(exposure::Exposed::Waiting(Step::Done)) => Seen::Nowhere,
+        Ok(exposure::Exposed::Waiting(TaskStep::Again { why, .. })) | Err(why) => missing(why.text),
+        Ok(exposure::Exposed::Waiting(TaskStep::Done)) => Seen::Nowhere,
     })
 }
 
 /// Reads the garden objects that the settings of the API server refer to before anything is created. Later tasks need
 /// no garden for them.
-pub(crate) fn settings(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn settings(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let kubernetes = &work.shoot["spec"]["kubernetes"];
     let texts = super::read(&work.env.garden, &work.view.namespace, kubernetes)?;
     super::check(kubernetes, &texts)?;
     work.results.texts.set(texts);
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Whether the settings of the API server, and the garden objects that they refer to, are valid.
@@ -186,38 +187,38 @@ pub(crate) fn settings_seen(seen: &Looker<'_>) -> Found {
 }
 
 /// Objects that the settings refer to may be deleted before the Shoot. The API server then keeps its settings.
-pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     match settings(work, attempt) {
         Err(failed) if failed.postponed.is_none() => {
             let (shoot, err) = (work.view.name.as_str(), failed.text.as_str());
             log::warn!(shoot, err; "The API server of a Shoot that is being deleted keeps its settings");
             work.keeps_server = true;
-            Ok(Step::Done)
+            Ok(TaskStep::Done)
         }
         other => other,
     }
 }
 
-fn service(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn service(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let service = super::deploy_service(&work.env.seed, work.plane())?;
     let advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
     let is_written_by_server =
         addresses::writes_endpoints(&work.view.services, advertise_address.as_deref(), &service);
     work.results.endpoint.set(Endpoint { advertise_address, is_written_by_server });
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     match exposure::ensure(&work.env.seed, &work.view.technical_id, &work.env.settings.edge.exposure)? {
         exposure::Exposed::Waiting(step) => Ok(step),
         exposure::Exposed::At(outside) => {
             work.results.outside.set(outside);
-            Ok(Step::Done)
+            Ok(TaskStep::Done)
         }
     }
 }
 
-fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn advertise(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     issuer::check(&work.view)?;
     let wanted = json!(addresses::advertised(&work.view, work.outside()));
     if work.shoot["status"]["advertisedAddresses"] != wanted {
@@ -225,16 +226,16 @@ fn advertise(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
         work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &patch)?;
         work.shoot["status"]["advertisedAddresses"] = wanted;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// The API server. Its first encryption key is one that all running servers know.
-fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let (view, made, namespace) = (&work.view, work.secrets()?, work.plane());
     let key = Key::new(namespace, NAME);
     let live = work.env.seed.find::<Value>(&DEPLOYMENT, &key)?;
     let is_populated = live.as_ref().is_some_and(|live| !annotation(live, KeyOrder::POPULATED).is_empty());
-    let is_preparing = view.rotations.encryption_key.phase == Phase::Preparing;
+    let is_preparing = view.rotations.encryption_key.phase == RotationPhase::Preparing;
     let phase = if is_preparing { "Preparing" } else { "" };
     let current = made.data(ENCRYPTION_KEY).ok_or_else(|| Failed::new("there is no encryption key yet"))?;
     let configuration = super::encryption(&Encryption {
@@ -274,22 +275,22 @@ fn deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
     encryption::forget_populated(work, live.as_ref())?;
     let stays_off = replicas == Some(0) && work.facts.is_hibernated;
     if !is_preparing || is_populated || stays_off {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     // All servers must know the new key before one of them uses it.
     match rollout::wait(&work.env.seed, &DEPLOYMENT, &key, attempt)? {
-        Step::Done => {
+        TaskStep::Done => {
             let patch = json!({"metadata": {"annotations": {KeyOrder::POPULATED: "true"}}});
             let patch = Patch::Merge(patch);
             work.env.seed.patch::<Value>(&DEPLOYMENT, &key, &patch)?;
-            Ok(Step::again(Duration::ZERO, "the new encryption key is used first from now on"))
+            Ok(TaskStep::again(Duration::ZERO, "the new encryption key is used first from now on"))
         }
         again => Ok(again),
     }
 }
 
 /// Runs the API server with at least one replica.
-fn keep_or_deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn keep_or_deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     if !work.keeps_server {
         return deploy(work, attempt);
     }
@@ -299,60 +300,62 @@ fn keep_or_deploy(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
         let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
         work.env.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), NAME);
     let deployment = rollout::find(&work.env.seed, &DEPLOYMENT, &key)?;
     let step = rollout::wait_for(&work.env.seed, &key, &deployment, attempt)?;
     let is_up =
         rollout::is_first_start(&deployment) && work.env.connector.ask_from_outside(work.plane()).is_ok();
-    Ok(if is_up { Step::Done } else { step })
+    Ok(if is_up { TaskStep::Done } else { step })
 }
 
 /// Waits until the client works and the server has the Shoot's version.
-fn connect(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn connect(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if is_off(work)? {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
     let client = match work.env.connector.connect(work.plane()) {
         Ok(client) => client,
         // Its token is created shortly after its ServiceAccount.
-        Err(error @ client::Error::Missing { .. }) => return Ok(Step::again(STORE_PERIOD, chain(&error))),
+        Err(error @ client::Error::Missing { .. }) => {
+            return Ok(TaskStep::again(STORE_PERIOD, chain(&error)));
+        }
         Err(error) => return Err(error.into()),
     };
     check_version(&client, work.plane(), &work.view.kubernetes_version)?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn publish_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn publish_keys(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let client = work.env.connector.connect(work.plane())?;
     issuer::publish(&work.env.garden, &client, &work.view)?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn delete(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     write::delete(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), NAME))?;
     work.env.served.wake(work.plane());
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     wait_gone(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), NAME))
 }
 
 /// The Service inside the seed, and the one that exposes it.
-fn delete_services(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn delete_services(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     for name in [NAME, exposure::NAME] {
         write::delete(&work.env.seed, &SERVICE, &Key::new(work.plane(), name))?;
     }
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn withdraw_keys(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn withdraw_keys(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     issuer::withdraw(&work.env.garden, &work.view)?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// Whether the API server is off and must stay off, so that it cannot be used.

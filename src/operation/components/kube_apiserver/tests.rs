@@ -415,7 +415,7 @@ fn replicas_are_kept_or_one() {
     }
 }
 
-fn key(provider: &str, name: &str) -> crate::secrets::Data {
+fn key(provider: &str, name: &str) -> crate::secrets::SecretEntries {
     let entry = |key: &str, value: &str| (key.to_owned(), value.as_bytes().to_vec());
     [entry("provider", provider), entry("key", name), entry("secret", "s"), entry("encoding", "none")].into()
 }

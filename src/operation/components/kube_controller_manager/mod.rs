@@ -11,7 +11,7 @@ use crate::components::content::{CIPHER_SUITES, name_volumes, switches};
 use crate::format::semver::Version;
 use crate::kube::{Error, Seed};
 use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY};
-use crate::shoot::secrets::Made;
+use crate::shoot::secrets::ShootSecrets;
 
 pub(crate) mod tasks;
 
@@ -44,7 +44,7 @@ pub struct Input<'a> {
 }
 
 /// The names of Secrets by volume of the Deployment, without the kubeconfig.
-pub fn volumes(made: &Made) -> SortedMap<&'static str, String> {
+pub fn volumes(made: &ShootSecrets) -> SortedMap<&'static str, String> {
     [
         ("ca", made.bundle("ca")),
         (CA_CLIENT, made.current(CA_CLIENT)),

@@ -19,13 +19,13 @@ use crate::api::core::{DEPLOYMENT, POD};
 use crate::api::meta::{Key, Metadata, text};
 use crate::components::managed::Managed;
 use crate::components::{archive, rollout};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::parse_rfc3339;
 use crate::kube::ListParams;
-use crate::pki::issue::{Names, Usage};
+use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::shoot::addresses::service_names;
 use crate::shoot::secrets::Certificate;
-use crate::shoot::{Outside, View, access};
+use crate::shoot::{Outside, ShootView, access};
 
 pub(crate) static COMPONENT: Component = Component {
     images: &[NAME],
@@ -63,9 +63,9 @@ const LEASE_MAX: Duration = Duration::from_secs(15);
 
 const AGAIN: Duration = Duration::from_secs(5);
 
-fn certificates(view: &View, _: Option<&Outside>) -> Vec<Certificate> {
-    let names = Names { dns: service_names(NAME, &view.technical_id), addresses: Vec::new() };
-    vec![Certificate::new("ca", SERVER, NAME, Usage::Server, names)]
+fn certificates(view: &ShootView, _: Option<&Outside>) -> Vec<Certificate> {
+    let names = ServerNames { dns: service_names(NAME, &view.technical_id), addresses: Vec::new() };
+    vec![Certificate::new("ca", SERVER, NAME, KeyUsage::Server, names)]
 }
 
 /// Its permissions in the cluster of the Shoot.
@@ -74,7 +74,7 @@ fn permissions(namespace: &str) -> Managed {
     Managed::for_shoot(namespace, "shoot-core-kube-controller-manager", true, &text)
 }
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (view, made) = (&work.view, work.secrets()?);
     let objects = Input {
         namespace: work.plane(),
@@ -94,13 +94,13 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     managed_resource::deploy(work, &permissions)
 }
 
-fn wait(work: &mut Work, attempt: &Attempt) -> Result<Step, Failed> {
+fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(work.plane(), NAME);
     rollout::wait(&work.env.seed, &DEPLOYMENT, &key, attempt)
 }
 
 /// Waits for kube-controller-manager, which deletes the dependents of deleted objects.
-fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn wait_active(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let params = ListParams {
         label_selector: "app=kubernetes,role=controller-manager".to_owned(),
         ..ListParams::default()
@@ -108,15 +108,18 @@ fn wait_active(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
     let mut has_pod = false;
     work.env.seed.list_all::<Metadata>(&POD, work.plane(), &params, &mut |_| has_pod = true)?;
     if !has_pod {
-        return Ok(Step::again(AGAIN, "kube-controller-manager has no pod yet"));
+        return Ok(TaskStep::again(AGAIN, "kube-controller-manager has no pod yet"));
     }
     let client = work.env.connector.connect(work.plane())?;
     let lease: Option<Value> = client.find(&LEASE, &Key::new("kube-system", NAME))?;
     let renewed = lease.and_then(|lease| parse_rfc3339(text(&lease["spec"]["renewTime"])).ok());
     if renewed.is_some_and(|renewed| work.now().since(renewed) <= LEASE_MAX) {
-        return Ok(Step::Done);
+        return Ok(TaskStep::Done);
     }
-    Ok(Step::again(AGAIN, "kube-controller-manager does not renew Lease kube-system/kube-controller-manager"))
+    Ok(TaskStep::again(
+        AGAIN,
+        "kube-controller-manager does not renew Lease kube-system/kube-controller-manager",
+    ))
 }
 
 /// The current number of replicas for kube-controller-manager.

@@ -2,7 +2,7 @@
 
 use crate::components::archive;
 use crate::components::managed::Managed;
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::super::facts::Facts;
 use super::super::row::Row;
@@ -32,12 +32,12 @@ pub(super) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let objects = objects(&work.view.technical_id);
     managed_resource::deploy(work, &objects)
 }
 
-fn wait(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     wait_healthy(work, MANAGED_RESOURCE)
 }
 

@@ -7,10 +7,10 @@ use crate::api::meta::Key;
 use crate::base::error::chain;
 use crate::components::managed::{Managed, manifests};
 use crate::components::{archive, exposure};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::runtime::write;
 use crate::shoot::access;
-use crate::shoot::served::Standing;
+use crate::shoot::served::ServingState;
 
 use super::super::evidence::{Found, Looker, Seen, only_in_the_log};
 use super::super::facts::Facts;
@@ -86,34 +86,34 @@ fn applied(seen: &Looker<'_>) -> Found {
 }
 
 /// The applier serves each namespace whose API server answers. This wakes it for the Shoot.
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let permissions = permissions(&work.view.technical_id);
     managed_resource::deploy(work, &permissions)?;
     work.env.served.take_up(work.plane());
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
-fn wait(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let state = work.env.served.state(work.plane());
     match state.map(|state| state.standing) {
-        Some(Standing::Served | Standing::LeftToOther) => Ok(Step::Done),
+        Some(ServingState::Served | ServingState::LeftToOther) => Ok(TaskStep::Done),
         Some(standing) => {
-            Ok(Step::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {standing}")))
+            Ok(TaskStep::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {standing}")))
         }
-        None => Ok(Step::again(STORE_PERIOD, "the applier has not checked the Shoot yet")),
+        None => Ok(TaskStep::again(STORE_PERIOD, "the applier has not checked the Shoot yet")),
     }
 }
 
-fn renew_tokens(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn renew_tokens(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     access::renew_tokens(&work.env.seed, work.plane())?;
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 /// The applier is part of the agent. A Shoot's own gardener-resource-manager is deleted.
-fn delete(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     write::delete(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), NAME))?;
     work.env.served.wake(work.plane());
-    Ok(Step::Done)
+    Ok(TaskStep::Done)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::components::archive;
 use crate::components::managed::{Managed, manifests};
-use crate::flow::{Attempt, Failed, Step};
+use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::semver::Version;
 use crate::shoot::inside;
 
@@ -31,7 +31,7 @@ pub(super) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<Step, Failed> {
+fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let client = work.env.connector.connect(work.plane())?;
     let minor = Version::parse(&work.view.kubernetes_version).map_or(0, |version| version.minor);
     let info = inside::info(&work.view, &extensions::names(work));

@@ -9,7 +9,7 @@ use crate::format::time;
 
 /// A request for a page of a list.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct ListRequest<'a> {
     pub(crate) bucket: &'a str,
     /// The beginning of all keys.
     pub(crate) prefix: &'a str,
@@ -35,7 +35,7 @@ pub(crate) struct Unfinished {
 
 /// The keys below the prefix, without it, with the sizes of the objects. Errors: what is
 /// wrong with the answer.
-pub(crate) fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)>, &'static str> {
+pub(crate) fn objects(text: &str, asked: ListRequest<'_>) -> Result<Page<(String, u64)>, &'static str> {
     let list = root(text, "ListBucketResult")?;
     if list.only("Name") != Some(asked.bucket) {
         return Err("it is not about this bucket");
@@ -64,7 +64,7 @@ pub(crate) fn objects(text: &str, asked: Asked<'_>) -> Result<Page<(String, u64)
 }
 
 /// The uploads below the prefix. Errors: what is wrong with the answer.
-pub(crate) fn uploads(text: &str, asked: Asked<'_>) -> Result<Page<Unfinished>, &'static str> {
+pub(crate) fn uploads(text: &str, asked: ListRequest<'_>) -> Result<Page<Unfinished>, &'static str> {
     let list = root(text, "ListMultipartUploadsResult")?;
     if list.only("Bucket") != Some(asked.bucket) {
         return Err("it is not about this bucket");

@@ -13,8 +13,8 @@ const REFUSAL: &str = include_str!("../../../../tests/fixtures/s3/error.xml");
 
 type Objects = Result<Page<(String, u64)>, &'static str>;
 
-fn asked(from: &str) -> Asked<'_> {
-    Asked { bucket: BUCKET, prefix: PREFIX, from }
+fn asked(from: &str) -> ListRequest<'_> {
+    ListRequest { bucket: BUCKET, prefix: PREFIX, from }
 }
 
 /// The real answers, each with the token that was sent.
@@ -123,9 +123,9 @@ fn only_the_answer_to_the_question_counts() {
     }
     assert!(uploads(ALL, asked("")).is_err() && uploads("<ListMultipartUploadsResult/>", asked("")).is_err());
     let table = [
-        (Asked { bucket: "other", ..asked("") }, "it is not about this bucket"),
-        (Asked { prefix: "shoot--p--s2/", ..asked("") }, "it is about another prefix"),
-        (Asked { prefix: "", ..asked("") }, "it is about another prefix"),
+        (ListRequest { bucket: "other", ..asked("") }, "it is not about this bucket"),
+        (ListRequest { prefix: "shoot--p--s2/", ..asked("") }, "it is about another prefix"),
+        (ListRequest { prefix: "", ..asked("") }, "it is about another prefix"),
     ];
     for (asked, expected) in table {
         assert_eq!(objects(ALL, asked), Err(expected));

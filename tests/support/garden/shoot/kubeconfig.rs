@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use gardenlet::pki::AnyKey;
-use gardenlet::pki::issue::{Authority, Issuer, Names, Template, Usage, subject};
+use gardenlet::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, subject,
+};
 use serde_json::{Value, json};
 
 use crate::api::failure::Failure;
@@ -94,15 +96,15 @@ fn sign(
     let data = |key: &str| from_base64(signer["data"][key].as_str().unwrap_or_default()).unwrap_or_default();
     let signing = AnyKey::from_pem(&data("ca.key"))?;
     let key = AnyKey::new_p256()?;
-    let template = Template {
+    let template = CertificateTemplate {
         subject: subject(user, &[group.to_owned()]),
-        names: Names::default(),
+        names: ServerNames::default(),
         not_before_unix_s,
         not_after_unix_s,
-        usage: Some(Usage::Client),
+        usage: Some(KeyUsage::Client),
         authority: Authority::No,
     };
-    let issuer = Issuer::of_pem(&data("ca.crt"), &signing).map_err(|e| e.to_string())?;
+    let issuer = CertificateIssuer::of_pem(&data("ca.crt"), &signing).map_err(|e| e.to_string())?;
     let certificate = template.sign(&key, &issuer).map_err(|e| e.to_string())?;
     Ok((certificate, key.to_pem()))
 }

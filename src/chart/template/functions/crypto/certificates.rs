@@ -6,22 +6,24 @@ use std::net::IpAddr;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::super::{Answer, Args, Cause};
+use super::super::{Args, Cause, FunctionResult};
 use super::{Pair, RSA_SIGNATURE_STEPS, SIGNATURE_STEPS, keys};
-use crate::chart::value::{Text, Value};
+use crate::chart::value::{GoString, Value};
 use crate::format::base64;
-use crate::pki::issue::{Authority, Issuer, Names, Template, Usage, common_name};
+use crate::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, common_name,
+};
 use crate::pki::{self, AnyKey};
 
 /// `buildCustomCert`: decodes both parts and checks them.
-pub(super) fn build_custom(a: &Args<'_>) -> Answer {
+pub(super) fn build_custom(a: &Args<'_>) -> FunctionResult {
     let cert = base64::decode(a.bytes(0)).map_err(|_| "unable to decode base64 certificate")?;
     let key = base64::decode(a.bytes(1)).map_err(|_| "unable to decode base64 private key")?;
     let block = first_block(&cert)?;
     X509Certificate::from_der(&block.contents)
         .map_err(|_| "error parsing certificate: decodedCert.Bytes: x509: malformed certificate")?;
     AnyKey::from_pem(&key).map_err(|e| format!("error parsing private key: {e}"))?;
-    Ok(Value::native(Pair { cert: Text::from(cert), key: Text::from(key) }))
+    Ok(Value::native(Pair { cert: GoString::from(cert), key: GoString::from(key) }))
 }
 
 fn first_block(text: &[u8]) -> Result<Pem, Cause> {
@@ -30,24 +32,26 @@ fn first_block(text: &[u8]) -> Result<Pem, Cause> {
 }
 
 /// `genCA`, `genCAWithKey`.
-pub(super) fn authority(a: &Args<'_>) -> Answer {
+pub(super) fn authority(a: &Args<'_>) -> FunctionResult {
     let key = given_or_new_key(a, 2)?;
-    let template =
-        Template { authority: Authority::Certificates, ..template(a, &Value::Nil, &Value::Nil, a.int(1))? };
+    let template = CertificateTemplate {
+        authority: Authority::Certificates,
+        ..template(a, &Value::Nil, &Value::Nil, a.int(1))?
+    };
     count_signature(a, &key)?;
-    issue(&template, &key, Issuer::itself(&template, &key))
+    issue(&template, &key, CertificateIssuer::itself(&template, &key))
 }
 
 /// `genSelfSignedCert`, `genSelfSignedCertWithKey`.
-pub(super) fn self_signed(a: &Args<'_>) -> Answer {
+pub(super) fn self_signed(a: &Args<'_>) -> FunctionResult {
     let key = given_or_new_key(a, 4)?;
     let template = template(a, a.any(1), a.any(2), a.int(3))?;
     count_signature(a, &key)?;
-    issue(&template, &key, Issuer::itself(&template, &key))
+    issue(&template, &key, CertificateIssuer::itself(&template, &key))
 }
 
 /// `genSignedCert`, `genSignedCertWithKey`.
-pub(super) fn signed(a: &Args<'_>) -> Answer {
+pub(super) fn signed(a: &Args<'_>) -> FunctionResult {
     let key = given_or_new_key(a, 5)?;
     let Value::Native(object) = a.any(4) else { return Err("no certificate".into()) };
     let ca = object.as_any().downcast_ref::<Pair>().ok_or("no certificate")?;
@@ -58,7 +62,7 @@ pub(super) fn signed(a: &Args<'_>) -> Answer {
         AnyKey::from_pem(ca.key.as_bytes()).map_err(|e| format!("error parsing private key: {e}"))?;
     let template = template(a, a.any(1), a.any(2), a.int(3))?;
     count_signature(a, &issuer_key)?;
-    issue(&template, &key, Issuer::of_pem(ca.cert.as_bytes(), &issuer_key))
+    issue(&template, &key, CertificateIssuer::of_pem(ca.cert.as_bytes(), &issuer_key))
 }
 
 fn count_signature(a: &Args<'_>, key: &AnyKey) -> Result<(), Cause> {
@@ -66,13 +70,17 @@ fn count_signature(a: &Args<'_>, key: &AnyKey) -> Result<(), Cause> {
     Ok(a.engine.shared.charge(steps)?)
 }
 
-fn issue(template: &Template, key: &AnyKey, issuer: Result<Issuer<'_>, pki::Error>) -> Answer {
+fn issue(
+    template: &CertificateTemplate,
+    key: &AnyKey,
+    issuer: Result<CertificateIssuer<'_>, pki::Error>,
+) -> FunctionResult {
     let signed = issuer.and_then(|issuer| template.sign(key, &issuer));
     let cert = signed.map_err(|e| match e {
         pki::Error::Sign(why) => format!("error creating certificate: {why}"),
         other => format!("error creating certificate: {other}"),
     })?;
-    Ok(Value::native(Pair { cert: Text::from(cert), key: Text::from(key.to_pem()) }))
+    Ok(Value::native(Pair { cert: GoString::from(cert), key: GoString::from(key.to_pem()) }))
 }
 
 fn given_or_new_key(a: &Args<'_>, index: usize) -> Result<AnyKey, Cause> {
@@ -82,7 +90,7 @@ fn given_or_new_key(a: &Args<'_>, index: usize) -> Result<AnyKey, Cause> {
     }
 }
 
-fn template(a: &Args<'_>, addresses: &Value, names: &Value, days: i64) -> Result<Template, Cause> {
+fn template(a: &Args<'_>, addresses: &Value, names: &Value, days: i64) -> Result<CertificateTemplate, Cause> {
     // Go's durations are nanoseconds, and overflow.
     const DAY_NANOS: i64 = 86_400_000_000_000;
     let addresses = items(addresses).iter().map(address).collect::<Result<_, _>>()?;
@@ -90,17 +98,17 @@ fn template(a: &Args<'_>, addresses: &Value, names: &Value, days: i64) -> Result
     let now = a.engine.shared.options.clock.now();
     let nanos = i128::from(now.unix_nanos()) + i128::from(days.wrapping_mul(DAY_NANOS));
     let invalid = "error creating certificate: asn1: string not valid UTF-8";
-    Ok(Template {
+    Ok(CertificateTemplate {
         subject: common_name(std::str::from_utf8(a.bytes(0)).map_err(|_| invalid)?),
-        names: Names { dns: names.iter().map(ascii).collect::<Result<_, _>>()?, addresses },
+        names: ServerNames { dns: names.iter().map(ascii).collect::<Result<_, _>>()?, addresses },
         not_before_unix_s: now.unix(),
         not_after_unix_s: i64::try_from(nanos.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
-        usage: Some(Usage::Both),
+        usage: Some(KeyUsage::Both),
         authority: Authority::No,
     })
 }
 
-fn ascii(name: &Text) -> Result<String, Cause> {
+fn ascii(name: &GoString) -> Result<String, Cause> {
     if name.as_bytes().is_ascii() {
         return Ok(name.to_str().into_owned());
     }
@@ -125,7 +133,7 @@ fn address(item: &Value) -> Result<IpAddr, Cause> {
     Ok(text.parse().map_err(|_| format!("error parsing ip: {text}"))?)
 }
 
-fn dns_name(item: &Value) -> Result<Text, Cause> {
+fn dns_name(item: &Value) -> Result<GoString, Cause> {
     if let Value::Str(text) = item {
         return Ok(text.clone());
     }

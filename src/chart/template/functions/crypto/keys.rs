@@ -1,11 +1,11 @@
 //! Private keys for charts.
 
-use super::super::{Answer, Args, Cause};
+use super::super::{Args, Cause, FunctionResult};
 use super::{DSA_STEPS, RSA_2048_STEPS, RSA_4096_STEPS};
 use crate::pki::AnyKey;
 
 /// `genPrivateKey`: an error is a result too.
-pub(super) fn generate(a: &Args<'_>) -> Answer {
+pub(super) fn generate(a: &Args<'_>) -> FunctionResult {
     let kind = a.str(0);
     let key = match &*kind {
         "" | "rsa" => {

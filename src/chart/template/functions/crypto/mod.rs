@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Function, fixed};
 use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
-use crate::chart::value::{Object, Text, Value};
+use crate::chart::value::{GoString, Object, Value};
 use crate::format::hex;
 
 mod certificates;
@@ -40,8 +40,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
 /// A certificate and its key, as PEM.
 #[derive(Clone, Debug)]
 struct Pair {
-    cert: Text,
-    key: Text,
+    cert: GoString,
+    key: GoString,
 }
 
 impl Object for Pair {

@@ -5,10 +5,10 @@ use aes::cipher::generic_array::GenericArray;
 use aes::cipher::{BlockDecrypt as _, BlockEncrypt as _, KeyInit as _};
 use ring::hmac;
 
-use super::super::{Answer, Args, Cause};
+use super::super::{Args, Cause, FunctionResult};
 use super::{BCRYPT_STEPS, SCRYPT_STEPS};
 use crate::base::random;
-use crate::chart::value::Text;
+use crate::chart::value::GoString;
 use crate::format::base64;
 use crate::pki::password;
 
@@ -23,13 +23,13 @@ pub(super) fn bcrypt(a: &Args<'_>, text: &[u8]) -> Result<String, Cause> {
     Ok(password::bcrypt(text))
 }
 
-pub(super) fn htpasswd(a: &Args<'_>) -> Answer {
+pub(super) fn htpasswd(a: &Args<'_>) -> FunctionResult {
     let user = a.text(0);
     if user.as_bytes().contains(&b':') {
-        return Ok(Text::from([b"invalid username: ", user.as_bytes()].concat()).into());
+        return Ok(GoString::from([b"invalid username: ", user.as_bytes()].concat()).into());
     }
     let hash = bcrypt(a, a.bytes(1))?;
-    Ok(Text::from([user.as_bytes(), b":", hash.as_bytes()].concat()).into())
+    Ok(GoString::from([user.as_bytes(), b":", hash.as_bytes()].concat()).into())
 }
 
 const BLOCK_BYTES: usize = 16;
@@ -42,7 +42,7 @@ fn cipher(password: &[u8]) -> Aes256 {
 }
 
 /// AES-256 in CBC mode, preceded by the initialization vector.
-pub(super) fn encrypt_aes(a: &Args<'_>) -> Answer {
+pub(super) fn encrypt_aes(a: &Args<'_>) -> FunctionResult {
     let mut content = a.bytes(1).to_vec();
     if content.is_empty() {
         return Ok("".into());
@@ -60,7 +60,7 @@ pub(super) fn encrypt_aes(a: &Args<'_>) -> Answer {
     Ok(base64::encode(&out).into())
 }
 
-pub(super) fn decrypt_aes(a: &Args<'_>) -> Answer {
+pub(super) fn decrypt_aes(a: &Args<'_>) -> FunctionResult {
     let text = a.bytes(1);
     if text.is_empty() {
         return Ok("".into());
@@ -90,7 +90,7 @@ pub(super) fn decrypt_aes(a: &Args<'_>) -> Answer {
         return Err(out_of_range(&format!("[:-{}]", padding - out.len())));
     };
     out.truncate(len);
-    Ok(Text::from(out).into())
+    Ok(GoString::from(out).into())
 }
 
 fn out_of_range(what: &str) -> Cause {
@@ -148,7 +148,7 @@ fn class(letter: u8) -> &'static [u8] {
 }
 
 /// A deterministic password from a counter, its type, a master password, a user and a site.
-pub(super) fn derive(a: &Args<'_>) -> Answer {
+pub(super) fn derive(a: &Args<'_>) -> FunctionResult {
     let kind = a.str(1);
     let Some((_, patterns)) = PATTERNS.iter().find(|(name, _)| *name == kind) else {
         return Ok(format!("cannot find password template {kind}").into());

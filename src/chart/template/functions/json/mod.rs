@@ -2,9 +2,9 @@
 
 mod scan;
 
-use super::{Answer, Args, Cause, Function, fixed};
+use super::{Args, Cause, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Any, Str};
-use crate::chart::value::{Budget, List, ListKind, Map, Numbers, Text, Value};
+use crate::chart::value::{Budget, GoString, List, ListKind, Map, Numbers, Value};
 use crate::format::{base64, number};
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
@@ -21,11 +21,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     fixed("mustFromJson", &[Str], |a| Ok(decode(a.bytes(0))?)),
 ];
 
-fn from_json(a: &Args<'_>) -> Answer {
+fn from_json(a: &Args<'_>) -> FunctionResult {
     Ok(as_map(decode(a.bytes(0)), ""))
 }
 
-fn from_json_array(a: &Args<'_>) -> Answer {
+fn from_json_array(a: &Args<'_>) -> FunctionResult {
     Ok(as_array(decode(a.bytes(0)), ""))
 }
 
@@ -82,7 +82,7 @@ impl Style {
     const PRETTY: Self = Self { escapes_html: true, indents: true };
 }
 
-fn encode(value: &Value, style: Style) -> Result<Text, Cause> {
+fn encode(value: &Value, style: Style) -> Result<GoString, Cause> {
     let mut writer = Writer { out: String::new(), style, level: 0, budget: Budget::new() };
     writer.value(value)?;
     Ok(writer.out.into())

@@ -9,10 +9,10 @@ use std::rc::Rc;
 use regex_lite::{Captures, Match, Regex, RegexBuilder};
 use syntax::Mistake;
 
-use super::super::eval::Shared;
+use super::super::eval::SharedExecution;
 use super::super::unquote::quote;
 use super::strings::check_size;
-use super::{Answer, Args, Cause, Function, fixed};
+use super::{Args, Cause, Function, FunctionResult, fixed};
 use crate::base::clock;
 use crate::chart::value::Type::{Int, Str};
 use crate::chart::value::{List, ListKind, Value};
@@ -73,7 +73,8 @@ impl Expression {
     fn search<'t, T>(
         &self,
         a: &Args<'_>,
-        (text, at): (&'t str, usize),
+        text: &'t str,
+        at: usize,
         search: impl FnOnce(&Regex, &'t str, usize) -> Option<T>,
         end: impl FnOnce(&T) -> usize,
     ) -> Result<Option<T>, Cause> {
@@ -111,7 +112,7 @@ fn usable(a: &Args<'_>) -> Result<Result<Rc<Expression>, String>, Cause> {
     if std::str::from_utf8(a.bytes(0)).is_err() {
         return Ok(Err(format!("error parsing regexp: invalid UTF-8: `{pattern}`")));
     }
-    let known = |shared: &Shared<'_>| shared.regexes.borrow().get(&*pattern).cloned();
+    let known = |shared: &SharedExecution<'_>| shared.regexes.borrow().get(&*pattern).cloned();
     if let Some(regex) = known(a.engine.shared) {
         return Ok(Ok(regex));
     }
@@ -182,14 +183,14 @@ fn backquoted(pattern: &str) -> String {
     if pattern.contains('`') { quote(pattern.as_bytes()) } else { format!("`{pattern}`") }
 }
 
-fn regex_match(a: &Args<'_>) -> Answer {
+fn regex_match(a: &Args<'_>) -> FunctionResult {
     match usable(a)? {
         Ok(expression) => Ok(is_match(a, &expression)?.into()),
         Err(_) => Ok(false.into()),
     }
 }
 
-fn regex_find(a: &Args<'_>, expression: &Expression) -> Answer {
+fn regex_find(a: &Args<'_>, expression: &Expression) -> FunctionResult {
     let text = a.str(1);
     Ok(find_at(a, expression, &text, 0)?.map_or("", |m| m.as_str()).into())
 }
@@ -200,7 +201,7 @@ fn find_at<'t>(
     text: &'t str,
     at: usize,
 ) -> Result<Option<Match<'t>>, Cause> {
-    expression.search(a, (text, at), Regex::find_at, Match::end)
+    expression.search(a, text, at, Regex::find_at, Match::end)
 }
 
 /// Ranges of all matches, at most `count` if that is not negative. An empty match directly after another
@@ -233,7 +234,7 @@ fn next_char(text: &str, at: usize) -> usize {
     at + text[at..].chars().next().map_or(1, char::len_utf8)
 }
 
-fn regex_find_all(a: &Args<'_>, expression: &Expression) -> Answer {
+fn regex_find_all(a: &Args<'_>, expression: &Expression) -> FunctionResult {
     let text = a.str(1);
     let found = matches(a, expression, &text, a.int(2))?;
     if found.is_empty() {
@@ -242,7 +243,7 @@ fn regex_find_all(a: &Args<'_>, expression: &Expression) -> Answer {
     Ok(Value::strings(found.into_iter().map(|(start, end)| &text[start..end])))
 }
 
-fn regex_split(a: &Args<'_>, expression: &Expression) -> Answer {
+fn regex_split(a: &Args<'_>, expression: &Expression) -> FunctionResult {
     let (text, count) = (a.str(1), a.int(2));
     if count == 0 {
         return Ok(Value::List(List::nil(ListKind::Strings)));
@@ -274,14 +275,14 @@ fn literal(_: &Regex, _: &Captures<'_>, with: &str) -> String {
     with.to_owned()
 }
 
-fn replace_all(a: &Args<'_>, expression: &Expression, replacement: Replacement) -> Answer {
+fn replace_all(a: &Args<'_>, expression: &Expression, replacement: Replacement) -> FunctionResult {
     let (text, with) = (a.str(1), a.str(2));
     let mut out = String::with_capacity(text.len());
     let (mut copied, mut at) = (0, 0);
     while at <= text.len() {
         let end = |captures: &Captures<'_>| captures.get(0).map_or(0, |whole| whole.end());
         let search = |regex: &Regex, text, at| regex.captures_at(text, at);
-        let Some(captures) = expression.search(a, (&*text, at), search, end)? else { break };
+        let Some(captures) = expression.search(a, &text, at, search, end)? else { break };
         let Some(whole) = captures.get(0) else { break };
         out.push_str(&text[copied..whole.start()]);
         // Not for an empty match directly after another one.

@@ -3,7 +3,7 @@
 mod parse;
 
 use super::json::as_map;
-use super::{Answer, Args, Function, fixed};
+use super::{Args, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Any, Str};
 use crate::chart::value::{Budget, Map, Value};
 use crate::format::number;
@@ -16,7 +16,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// An error becomes the result text.
-fn to_toml(a: &Args<'_>) -> Answer {
+fn to_toml(a: &Args<'_>) -> FunctionResult {
     if a.any(0).is_nil() {
         return Err("reflect: call of reflect.Value.Type on zero Value".into());
     }

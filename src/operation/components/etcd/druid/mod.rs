@@ -12,7 +12,7 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::extension::TIMESTAMP;
-use crate::flow::{Failed, Step};
+use crate::flow::{Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Error, ListParams, Patch, Seed};
 use crate::runtime::write;
@@ -94,14 +94,14 @@ fn overlay(live: &mut Value, desired: Value) {
 
 /// Checks once whether a druid has reconciled the object. Errors: a request fails. An error that the druid
 /// reports leads to another check, because the druid may recover.
-pub(crate) fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<Step, Failed> {
+pub(crate) fn wait(seed: &Seed, namespace: &str, role: Role) -> Result<TaskStep, Failed> {
     let key = Key::new(namespace, role.name());
     let live: Option<Value> = seed.find(&ETCD, &key)?;
     let name = format!("Etcd {key}");
     Ok(match live.map(|live| unready(&live)) {
-        None => Step::again(AGAIN, format!("{name} is not there")),
-        Some(None) => Step::Done,
-        Some(Some(why)) => Step::again(AGAIN, format!("{name} {why}")),
+        None => TaskStep::again(AGAIN, format!("{name} is not there")),
+        Some(None) => TaskStep::Done,
+        Some(Some(why)) => TaskStep::again(AGAIN, format!("{name} {why}")),
     })
 }
 
@@ -200,13 +200,13 @@ fn guards(configuration: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::components::archive;
-    use crate::config::control_plane::Volume;
+    use crate::config::control_plane::EtcdVolume;
     use crate::operation::components::etcd::tests::input;
 
     #[test]
     fn is_as_in_the_golden_files() {
-        let main = Volume { storage_class: None, size: "25Gi".to_owned() };
-        let events = Volume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
+        let main = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
+        let events = EtcdVolume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
         let inputs = [input(Role::Main, &main), input(Role::Events, &events)];
         let all = inputs.map(|input| fill(&input, "38 12 * * *"));
         let golden = include_str!("../../../../../tests/fixtures/components/etcd-druid.yaml");
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn fields_set_at_creation_stay() {
-        let volume = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
         let mut desired = fill(&input(Role::Main, &volume), "1 2 * * *");
         let mut live = desired.clone();
         live["spec"]["etcd"]["heartbeatDuration"] = json!("1s");

@@ -1,4 +1,4 @@
-//! An etcd 3.5 without a druid: one member, with [`snapshots`] if they are enabled. Names, labels and paths are the
+//! An etcd 3.5 without a druid: one member, with [`snapshots`] if they are enabled. ServerNames, labels and paths are the
 //! same as an etcd-druid's, so that a druid can take the objects over. Probes use the metrics listener, because a
 //! kubelet has no client certificate.
 
@@ -109,15 +109,15 @@ mod tests {
     use super::*;
     use crate::components::archive;
     use crate::components::bring::{Keep, patch};
-    use crate::config::control_plane::Volume;
+    use crate::config::control_plane::EtcdVolume;
     use crate::operation::components::etcd::tests::input;
 
     const IMAGE: &str = "gcr.io/etcd-development/etcd:v3.5.27";
 
     #[test]
     fn is_as_in_the_golden_files() {
-        let main = Volume { storage_class: None, size: "25Gi".to_owned() };
-        let events = Volume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
+        let main = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
+        let events = EtcdVolume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
         let main = objects(&input(Role::Main, &main), IMAGE, DRUID);
         let events = objects(&input(Role::Events, &events), IMAGE, AGENT);
         let all: Vec<Value> = main.into_iter().chain(events).map(|(_, object)| object).collect();
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn snapshots_are_as_in_the_golden_files() {
-        let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
         let input = input(Role::Main, &volume);
         let mut all = Vec::new();
         let of = |store| Snapshots {
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn labels_are_those_of_a_druid_and_selectors_match_pods() {
-        let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
         for manager in ["etcd-druid", "gardenlet"] {
             let objects = objects(&input(Role::Main, &volume), IMAGE, manager);
             let [.., (_, set)] = &objects;
@@ -202,9 +202,9 @@ mod tests {
 
     #[test]
     fn a_live_volume_stays_and_a_hibernated_etcd_has_no_pod() {
-        let volume = Volume { storage_class: None, size: "25Gi".to_owned() };
+        let volume = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
         let live = objects(&input(Role::Main, &volume), IMAGE, DRUID);
-        let other = Volume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
+        let other = EtcdVolume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
         let asleep = Input { replicas: 0, ..input(Role::Main, &other) };
         let changes: Vec<Value> = live
             .iter()
