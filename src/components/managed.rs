@@ -150,7 +150,7 @@ pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
         let set = |object: &mut Value| managed.set(object, &other.name);
         return write::ensure(seed, &MANAGED_RESOURCE, &object, set).map(|object| generation(&object));
     }
-    bring(seed, &managed.name, (key, secret), |object| managed.set(object, &key.name))
+    apply(seed, &managed.name, key, secret, |object| managed.set(object, &key.name))
 }
 
 fn generation(object: &Value) -> i64 {
@@ -177,10 +177,11 @@ const PLAIN_BYTES_MAX: usize = 1 << 20;
 /// Writes a Secret and the ManagedResource that refers to it, and returns the generation of the
 /// ManagedResource. The Secret is written first, so that a ManagedResource never refers to a missing one.
 /// Errors: the first request that fails.
-pub(crate) fn bring(
+pub(crate) fn apply(
     seed: &Seed,
     name: &str,
-    (key, wanted): (&Key, &Value),
+    key: &Key,
+    wanted: &Value,
     set: impl Fn(&mut Value),
 ) -> Result<i64, Error> {
     write::ensure(seed, &SECRET, key, |object| set_secret(object, wanted))?;

@@ -1,9 +1,9 @@
 //! Everything that the agent itself installs in the seed. The manifests are files in the folders beside this one;
 //! `build.rs` packs them into the binary.
 
+pub(crate) mod apply;
 pub(crate) mod archive;
 pub(crate) mod availability;
-pub(crate) mod bring;
 pub mod cluster_identity;
 pub(crate) mod content;
 pub mod crds;

@@ -100,7 +100,7 @@ fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
 /// changed. Not finished while an older record must be deleted first.
 fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<TaskStep, Failed> {
     if let Some(record) = wanted(work, role) {
-        bring_credentials(&work.env.garden, &work.env.seed, &record)?;
+        copy_credentials(&work.env.garden, &work.env.seed, &record)?;
     }
     let is_asked = !work.facts.operation.is_deletion() && requests::asks(&work.shoot, request);
     desired.target.deploy_or_replace(&work.env.seed, &desired.wish, is_asked, work.now())
@@ -141,7 +141,7 @@ pub(super) fn target(namespace: &str, shoot: &str, role: &str) -> ExtensionObjec
     ExtensionObject { resource: DNS_RECORD, key: Key::new(namespace, format!("{shoot}-{role}")) }
 }
 
-fn bring_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
+fn copy_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(), Failed> {
     let Record { role, credentials, .. } = record;
     let source = garden.find::<Value>(&SECRET, credentials)?.ok_or_else(|| {
         Failed::new(format!(

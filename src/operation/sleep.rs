@@ -12,7 +12,7 @@ use crate::kube::Seed;
 use super::components::COMPONENTS;
 use super::components::component::Turn;
 use super::components::workload::Workload;
-use super::evidence::{Found, Looker, Seen, all, missing};
+use super::evidence::{LookResult, Looker, Seen, all, missing};
 use super::times::STORE_PERIOD;
 use super::work::Work;
 
@@ -56,7 +56,7 @@ fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<TaskStep, Failed
 }
 
 /// The workloads that still run, in the order in which they stop.
-pub(super) fn control_plane_seen(seen: &Looker<'_>) -> Found {
+pub(super) fn control_plane_seen(seen: &Looker<'_>) -> LookResult {
     let looks = Turn::ALL.into_iter().flat_map(workloads).map(|workload| {
         Ok(match workload.wait_stopped(seen.seed, seen.plane())? {
             TaskStep::Done => Seen::There,

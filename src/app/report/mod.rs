@@ -89,7 +89,7 @@ enum Tone {
 
 /// One row of the page.
 #[derive(Debug, Default)]
-struct Row {
+struct ReportRow {
     label: String,
     text: String,
     problem: Option<String>,
@@ -103,7 +103,7 @@ struct Row {
 /// Rows that belong together.
 struct Section {
     title: &'static str,
-    rows: Vec<Row>,
+    rows: Vec<ReportRow>,
     /// The number of rows that are left out.
     more: usize,
 }
@@ -133,7 +133,7 @@ impl StatusReport {
         self.sections.push(Section { title, rows: Vec::new(), more: 0 });
     }
 
-    fn row(&mut self, row: Row) {
+    fn row(&mut self, row: ReportRow) {
         if let Some(section) = self.sections.last_mut() {
             section.rows.push(row);
         }
@@ -142,7 +142,7 @@ impl StatusReport {
     /// Adds a single line. Its JSON key is the label in camel case.
     fn line(&mut self, label: &str, value: Value, text: impl Into<String>) {
         self.json.insert(joined(label), value);
-        self.row(Row { label: label.to_owned(), text: text.into(), ..Row::default() });
+        self.row(ReportRow { label: label.to_owned(), text: text.into(), ..ReportRow::default() });
     }
 
     /// Adds a line of a group. The text has `prefix` before the label.
@@ -152,7 +152,7 @@ impl StatusReport {
         if let Value::Object(members) = self.json.entry(group).or_insert_with(|| json!({})) {
             members.insert(name.to_owned(), value);
         }
-        self.row(Row { label: format!("{prefix}{name}"), text, problem, tone, ..Row::default() });
+        self.row(ReportRow { label: format!("{prefix}{name}"), text, problem, tone, ..ReportRow::default() });
     }
 
     /// The row before is at rest.
@@ -194,8 +194,8 @@ impl StatusReport {
         tell_left_out(&mut out, self.problems_left_out());
         for Section { title, rows, more } in &self.sections {
             let _ = writeln!(out, "\n{title}");
-            let is_shown = |row: &&Row| !(is_brief && row.is_at_rest);
-            for Row { label, text, problem, bar, .. } in rows.iter().filter(is_shown) {
+            let is_shown = |row: &&ReportRow| !(is_brief && row.is_at_rest);
+            for ReportRow { label, text, problem, bar, .. } in rows.iter().filter(is_shown) {
                 let bar = bar.map(|percent| format!("{} ", drawn(percent))).unwrap_or_default();
                 let _ = writeln!(out, "  {}: {bar}{}", one_line(label), one_line(text));
                 if let Some(problem) = problem {

@@ -9,7 +9,7 @@ use crate::format::time::rfc3339;
 use crate::limits;
 
 use super::verdict::State;
-use super::{Row, Section, StatusReport, Tone};
+use super::{ReportRow, Section, StatusReport, Tone};
 
 /// The limits of the time in seconds after which a browser may load the page again.
 const REFRESH: (u32, u32) = (1, 3_600);
@@ -121,7 +121,8 @@ fn problems(out: &mut String, report: &StatusReport) {
 
 fn section(out: &mut String, section: &Section, class: &str) {
     let _ = write!(out, "<section{class}><h2>{}</h2><table>", escape(section.title));
-    let (resting, busy): (Vec<&Row>, Vec<&Row>) = section.rows.iter().partition(|row| row.is_at_rest);
+    let (resting, busy): (Vec<&ReportRow>, Vec<&ReportRow>) =
+        section.rows.iter().partition(|row| row.is_at_rest);
     rows(out, &busy);
     out.push_str("</table>");
     left_out(out, section.more);
@@ -133,8 +134,8 @@ fn section(out: &mut String, section: &Section, class: &str) {
     out.push_str("</section>");
 }
 
-fn rows(out: &mut String, rows: &[&Row]) {
-    for Row { label, text, problem, bar, tone, .. } in rows {
+fn rows(out: &mut String, rows: &[&ReportRow]) {
+    for ReportRow { label, text, problem, bar, tone, .. } in rows {
         let (label, text) = (escape(label), escape(text));
         let dot = match tone {
             Tone::Plain => "",

@@ -21,7 +21,7 @@ use crate::runtime::pool;
 
 use super::super::status::{Snapshot, Watch};
 use super::gather::answered;
-use super::{Row, Sources, StatusReport, Stores, Tone, objects};
+use super::{ReportRow, Sources, StatusReport, Stores, Tone, objects};
 
 /// The conditions that an extension must have.
 const READY: [&str; 2] = ["Installed", "Healthy"];
@@ -270,13 +270,17 @@ fn address(shoot: &ShootHead) -> Option<&str> {
 }
 
 /// What happens to a Shoot. During an operation, its description contains the running tasks.
-fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> Row {
+fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> ReportRow {
     let mut more = if shoot.status.is_hibernated { ", hibernated".to_owned() } else { String::new() };
     let facts =
         [Some(shoot.spec.kubernetes.version.as_str()).filter(|version| !version.is_empty()), address(shoot)];
     facts.into_iter().flatten().for_each(|fact| more.push_str(&format!(", {fact}")));
     let Some(last) = &shoot.status.last_operation else {
-        return Row { label: key.to_string(), text: format!("no operation yet{more}"), ..Row::default() };
+        return ReportRow {
+            label: key.to_string(),
+            text: format!("no operation yet{more}"),
+            ..ReportRow::default()
+        };
     };
     let runs = last.state == "Processing";
     let mut text = format!("{} {}", last.kind, last.state);
@@ -297,7 +301,13 @@ fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> Row {
         (2, _) => Tone::Good,
         _ => Tone::Plain,
     };
-    Row { label: key.to_string(), text, bar: runs.then_some(last.progress.min(100)), tone, ..Row::default() }
+    ReportRow {
+        label: key.to_string(),
+        text,
+        bar: runs.then_some(last.progress.min(100)),
+        tone,
+        ..ReportRow::default()
+    }
 }
 
 /// The extensions of the seed.
@@ -323,7 +333,7 @@ pub(super) fn installations(report: &mut StatusReport, stores: &Stores) {
     for (rank, key, it) in &all {
         let label = key.name.clone();
         let tone = if *rank == 0 { Tone::Bad } else { Tone::Good };
-        report.row(Row { label, text: readiness(&it.status.conditions), tone, ..Row::default() });
+        report.row(ReportRow { label, text: readiness(&it.status.conditions), tone, ..ReportRow::default() });
     }
     leave_out(report, more);
 }

@@ -25,7 +25,12 @@ fn report() -> StatusReport {
     report.section("Watches");
     report.member("watches", "watch ", "garden/seeds", json!({"synced": true}), "synced".to_owned());
     report.rest(true);
-    report.row(Row { label: "s2".to_owned(), text: "x".to_owned(), bar: Some(47), ..Row::default() });
+    report.row(ReportRow {
+        label: "s2".to_owned(),
+        text: "x".to_owned(),
+        bar: Some(47),
+        ..ReportRow::default()
+    });
     report
 }
 

@@ -13,8 +13,29 @@ use crate::kube::{Client, Error};
 const REVIEW: Resource =
     Resource::new("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", false);
 
-/// Verbs separated by commas, group, resource (with its subresource), namespace, name.
-pub(super) type Access<'a> = (&'a str, &'a str, &'a str, &'a str, &'a str);
+/// A permission.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Access<'a> {
+    /// Verbs, separated by commas.
+    verbs: &'a str,
+    group: &'a str,
+    /// The resource, with its subresource.
+    resource: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Access<'a> {
+    const fn new(
+        verbs: &'a str,
+        group: &'a str,
+        resource: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> Self {
+        Self { verbs, group, resource, namespace, name }
+    }
+}
 
 /// The permissions of the packaged roles in the seed.
 fn roles() -> &'static str {
@@ -76,28 +97,29 @@ fn of(settings: &Settings, is_wanted: impl Fn(&str) -> bool) -> Vec<Access<'_>> 
             "lease" => (election.resource_namespace.as_str(), election.resource_name.as_str()),
             namespace => (namespace, first(names)),
         };
-        Some((verbs, group, first(resources), namespace, name))
+        Some(Access::new(verbs, group, first(resources), namespace, name))
     };
     rules(roles()).filter_map(asked).collect()
 }
 
 /// The permissions in the garden without an identity.
 pub(super) const BOOTSTRAP: [Access<'static>; 1] =
-    [("create", "certificates.k8s.io", "certificatesigningrequests", "", "")];
+    [Access::new("create", "certificates.k8s.io", "certificatesigningrequests", "", "")];
 
 /// The permissions in the garden for a seed.
 pub(super) fn garden(seed: &str) -> [Access<'_>; 5] {
     let core = "core.gardener.cloud";
     [
-        ("get", core, "seeds", "", seed),
-        ("patch", core, "seeds/status", "", seed),
-        ("list", core, "controllerregistrations", "", ""),
-        ("patch", "coordination.k8s.io", "leases", "gardener-system-seed-lease", seed),
-        ("create", "certificates.k8s.io", "certificatesigningrequests", "", ""),
+        Access::new("get", core, "seeds", "", seed),
+        Access::new("patch", core, "seeds/status", "", seed),
+        Access::new("list", core, "controllerregistrations", "", ""),
+        Access::new("patch", "coordination.k8s.io", "leases", "gardener-system-seed-lease", seed),
+        Access::new("create", "certificates.k8s.io", "certificatesigningrequests", "", ""),
     ]
 }
 
-fn review((verb, group, resource, namespace, name): Access<'_>) -> Value {
+fn review(access: Access<'_>) -> Value {
+    let Access { verbs: verb, group, resource, namespace, name } = access;
     let (resource, sub) = resource.split_once('/').unwrap_or((resource, ""));
     json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {"resourceAttributes": {
         "verb": verb, "group": group, "resource": resource, "subresource": sub, "namespace": namespace, "name": name,
@@ -107,9 +129,9 @@ fn review((verb, group, resource, namespace, name): Access<'_>) -> Value {
 /// Describes a missing permission.
 pub(super) fn missing(client: &Client, wanted: &[Access<'_>]) -> Result<Vec<String>, Error> {
     let mut missing = Vec::new();
-    for (verbs, group, resource, namespace, name) in wanted {
-        for verb in verbs.split(',') {
-            let access = (verb, *group, *resource, *namespace, *name);
+    for each in wanted {
+        for verbs in each.verbs.split(',') {
+            let access = Access { verbs, ..*each };
             let answer = client.create::<Value>(&REVIEW, CLUSTER_SCOPED, &review(access))?;
             if answer["status"]["allowed"] != true {
                 missing.push(words(access));
@@ -119,7 +141,8 @@ pub(super) fn missing(client: &Client, wanted: &[Access<'_>]) -> Result<Vec<Stri
     Ok(missing)
 }
 
-fn words((verb, group, resource, namespace, name): Access<'_>) -> String {
+fn words(access: Access<'_>) -> String {
+    let Access { verbs: verb, group, resource, namespace, name } = access;
     let dot = if group.is_empty() { "" } else { "." };
     let mut text = format!("{verb} {resource}{dot}{group}");
     for (word, value) in [("named", name), ("in namespace", namespace)] {
@@ -142,14 +165,14 @@ mod tests {
     #[test]
     fn access_is_named_as_it_is_granted() {
         let table = [
-            (("get", "", "secrets", "garden", "a"), "get secrets named a in namespace garden"),
-            (("patch", "g", "seeds/status", "", "s"), "patch seeds/status.g named s"),
-            (("list", "", "nodes", "", ""), "list nodes"),
+            (Access::new("get", "", "secrets", "garden", "a"), "get secrets named a in namespace garden"),
+            (Access::new("patch", "g", "seeds/status", "", "s"), "patch seeds/status.g named s"),
+            (Access::new("list", "", "nodes", "", ""), "list nodes"),
         ];
         for (access, expected) in table {
             assert_eq!(words(access), expected);
         }
-        let token = ("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager");
+        let token = Access::new("create", "", "serviceaccounts/token", "garden", "gardener-resource-manager");
         let spec = &review(token)["spec"]["resourceAttributes"];
         assert_eq!((&spec["resource"], &spec["subresource"]), (&json!("serviceaccounts"), &json!("token")));
     }
@@ -216,26 +239,27 @@ mod tests {
         let upgrades = rules(roles()).filter(|rule| rule.purpose == "upgrade").count();
         assert_eq!(asked.len() + shoots.len() + upgrades, rules(roles()).count() - 1, "all but the paths");
         for access in [
-            ("create,delete,get,list,patch,watch", "", "secrets", "", ""),
-            ("list", "", "nodes", "", ""),
-            (
+            Access::new("create,delete,get,list,patch,watch", "", "secrets", "", ""),
+            Access::new("list", "", "nodes", "", ""),
+            Access::new(
                 "patch",
                 "apiextensions.k8s.io",
                 "customresourcedefinitions",
                 "",
                 "backupbuckets.extensions.gardener.cloud",
             ),
-            ("create", "coordination.k8s.io", "leases", "elsewhere", ""),
-            ("get,update", "coordination.k8s.io", "leases", "elsewhere", "mine"),
-            ("get", "", "configmaps", "kube-system", "cluster-identity"),
-            ("patch", "apps", "deployments", "garden", "gardener-resource-manager"),
+            Access::new("create", "coordination.k8s.io", "leases", "elsewhere", ""),
+            Access::new("get,update", "coordination.k8s.io", "leases", "elsewhere", "mine"),
+            Access::new("get", "", "configmaps", "kube-system", "cluster-identity"),
+            Access::new("patch", "apps", "deployments", "garden", "gardener-resource-manager"),
         ] {
             assert!(asked.contains(&access), "{access:?} is not in {asked:#?}");
         }
-        let deployments = ("create,delete,get,patch", "apps", "deployments", "", "");
+        let deployments = Access::new("create,delete,get,patch", "apps", "deployments", "", "");
         assert!(shoots.contains(&deployments) && !asked.contains(&deployments), "{shoots:#?}");
         let is_appliers = |access: &Access<'_>| {
-            access.2 == "serviceaccounts/token" || access.0 == "patch" && access.2 == "deployments"
+            access.resource == "serviceaccounts/token"
+                || access.verbs == "patch" && access.resource == "deployments"
         };
         assert!(asked.iter().any(is_appliers));
         settings.edge.resource_manager = ResourceManager::External;

@@ -28,7 +28,8 @@ pub(crate) fn fill(identity: &str) -> Managed {
 /// another seed before. Errors: the identities differ: the conflict and the remedy.
 pub(crate) fn is_of_others(
     data: &SortedMap<String, String>,
-    (seed, identity): (&str, &str),
+    seed: &str,
+    identity: &str,
 ) -> Result<bool, String> {
     let entry = |key: &str| data.get(key).map_or("", String::as_str);
     let (found, origin) = (entry(NAME), entry(ORIGIN_KEY));
@@ -66,7 +67,7 @@ mod tests {
             (map(&[]), Err("\"\" (origin \"\"), and Seed edge has status.clusterIdentity \"a\"")),
         ];
         for (data, expected) in table {
-            match (is_of_others(&data, ("edge", "a")), expected) {
+            match (is_of_others(&data, "edge", "a"), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{data:?}"),
                 (Err(found), Err(words)) => assert!(found.contains(words), "{found}"),
                 (found, _) => panic!("{data:?}: {found:?}"),

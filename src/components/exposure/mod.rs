@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::apply::apply;
 use super::archive;
-use super::bring::bring;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::sorted::SortedMap;
@@ -67,7 +67,7 @@ pub(crate) fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Resul
         ExposureType::NodePort => Some(node_address(seed, namespace, settings)?),
         ExposureType::LoadBalancer | ExposureType::ClusterIp => None,
     };
-    let service = bring(seed, &SERVICE, &fill(namespace, settings, address.as_deref()))?;
+    let service = apply(seed, &SERVICE, &fill(namespace, settings, address.as_deref()))?;
     Ok(find(&service, settings.kind, address.as_deref()))
 }
 

@@ -66,7 +66,7 @@ impl InstallationReconciler {
         data: &SortedMap<String, String>,
     ) -> Result<(), ReconcileFailure> {
         let (key, secret) = managed::secret(name, data);
-        managed::bring(&self.site.seed, name, (&key, &secret), |object| {
+        managed::apply(&self.site.seed, name, &key, &secret, |object| {
             objects::set_managed_resource(object, name, registration, &key.name);
         })?;
         Ok(())

@@ -60,7 +60,7 @@ pub(super) fn deploy(
     check_vpa(base, subject, &config)?;
     deployment.annotations = check_backup(base, subject, &config)?;
     let access = access(base, subject, &client, &config, cx)?;
-    let objects = render(base, &client, deployment, (config, access), cx)?;
+    let objects = render(base, &client, deployment, config, access, cx)?;
     apply::apply(&client, objects)?;
     if annotation(&subject.object, OPERATION) == RENEW {
         let key = subject.key();
@@ -81,14 +81,15 @@ pub(super) fn objects(
     let config = values::configuration(&own, base.parent_config(subject), subject.name());
     let wanted = &subject.object["spec"]["gardenlet"]["deployment"];
     let deployment = AgentDeployment { wanted, ..AgentDeployment::default() };
-    render(base, client, deployment, (config, AgentAccess::Certificate), cx)
+    render(base, client, deployment, config, AgentAccess::Certificate, cx)
 }
 
 fn render(
     base: &ManagedSeedContext,
     client: &Client,
     deployment: AgentDeployment<'_>,
-    (mut config, access): (Value, AgentAccess),
+    mut config: Value,
+    access: AgentAccess,
     cx: &ReconcileContext,
 ) -> Result<RenderedObjects, Failed> {
     values::connect(&mut config, access);

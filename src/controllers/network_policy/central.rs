@@ -141,7 +141,7 @@ pub(super) struct CentralPolicies {
 
 /// A central policy that allows something: its name, the namespaces that have it, its description. The label of pods is
 /// its name without the first word.
-type Row = (&'static str, u8, &'static str);
+type CentralPolicyRow = (&'static str, u8, &'static str);
 
 const API_SERVER: &str = "allow-to-runtime-apiserver";
 const PUBLIC: &str = "allow-to-public-networks";
@@ -149,7 +149,7 @@ const PRIVATE: &str = "allow-to-private-networks";
 const BLOCKED: &str = "allow-to-blocked-cidrs";
 const DNS: &str = "allow-to-dns";
 
-const TABLE: [Row; 5] = [
+const TABLE: [CentralPolicyRow; 5] = [
     (
         API_SERVER,
         PLANES | ISTIO,

@@ -214,7 +214,7 @@ fn bucket_remedy(bucket: &Value) -> &'static str {
 
 /// Objects that still need the Seed.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct SeedUsers {
     first: Value,
     names: Vec<String>,
     count: usize,
@@ -222,7 +222,7 @@ pub(super) struct Found {
     has_others_than_deleting: bool,
 }
 
-impl Found {
+impl SeedUsers {
     pub(super) fn block(&self, kind: &str, remedy: &str, period: Duration) -> SeedReconciliationResult {
         let more = self.count - self.names.len();
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
@@ -241,13 +241,13 @@ pub(super) fn list(
     labels: &str,
     fields: &str,
     mut matches: impl FnMut(&Value) -> bool,
-) -> Result<Option<Found>, super::Error> {
+) -> Result<Option<SeedUsers>, super::Error> {
     let params = ListParams {
         label_selector: labels.to_owned(),
         field_selector: fields.to_owned(),
         ..ListParams::default()
     };
-    let mut found: Option<Found> = None;
+    let mut found: Option<SeedUsers> = None;
     let listed = client.list_all::<Value>(resource, ALL_NAMESPACES, &params, &mut |object| {
         if matches(&object) {
             add(&mut found, object);
@@ -263,10 +263,10 @@ fn unlisted(error: KubeError) -> super::Error {
     kube_error("list objects that still need the Seed")(error)
 }
 
-fn add(found: &mut Option<Found>, object: Value) {
+fn add(found: &mut Option<SeedUsers>, object: Value) {
     let name = described(&object);
     let is_deleting = is_deleting(&object);
-    let found = found.get_or_insert_with(|| Found {
+    let found = found.get_or_insert_with(|| SeedUsers {
         first: object,
         names: Vec::new(),
         count: 0,

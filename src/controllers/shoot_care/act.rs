@@ -19,7 +19,7 @@ use super::constraints::{CONSTRAINTS, ConstraintInput, constraints};
 use super::decide::{CONDITIONS, CheckInput, NOT_INITIALIZED, Plane, ServerHealth};
 use super::inside::{self, HeldClient, ServerAnswer};
 use super::look::{CheckFindings, RarelyReadFacts};
-use super::pace::{self, Found, Next};
+use super::pace::{self, CheckOutcome, Next};
 
 /// The state of a Shoot between two checks.
 pub(super) struct KnownShoot {
@@ -202,7 +202,7 @@ impl CareReconciler {
         let Some(basis) = found else {
             known.unknown(head, now);
             known.answers = None;
-            let found = Found { is_well: false, answers: None };
+            let found = CheckOutcome { is_well: false, answers: None };
             known.next = pace::next(found, period, cx.clock.mono(), random::unit());
             return Ok(None);
         };
@@ -218,7 +218,7 @@ impl CareReconciler {
         self.conclude(head, known, &basis, &look, is_asleep, now);
         known.is_asked = false;
         known.answers = (look.server != ServerHealth::Stopped).then_some(look.server == ServerHealth::Well);
-        let found = Found { is_well: known.is_well(), answers: known.answers };
+        let found = CheckOutcome { is_well: known.is_well(), answers: known.answers };
         known.next = pace::next(found, period, cx.clock.mono(), random::unit());
         Ok(None)
     }

@@ -33,7 +33,7 @@ pub(super) const APPLIER_GRACE: Duration = Duration::from_secs(30);
 
 /// The result of a check, as far as the next one depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct CheckOutcome {
     /// All conditions are `True`.
     pub(super) is_well: bool,
     /// Whether the API server answered; `None` if it was not asked.
@@ -49,7 +49,7 @@ pub(super) struct Next {
 }
 
 /// The times after a check that ended at `at`. `share`, from 0 to 1, spreads checks that started together.
-pub(super) fn next(found: Found, sync_period: Duration, at: Mono, share: f64) -> Next {
+pub(super) fn next(found: CheckOutcome, sync_period: Duration, at: Mono, share: f64) -> Next {
     let whole = if found.is_well { sync_period.mul_f64(0.9 + 0.1 * share) } else { sync_period.min(SOON) };
     Next { whole: at.saturating_add(whole), server: server(found.answers, sync_period, at) }
 }
@@ -90,14 +90,14 @@ mod tests {
             (false, Some(false), 5, 105, Some(105)),
         ];
         for (is_well, answers, period, whole, server) in table {
-            let next = next(Found { is_well, answers }, s(period), at(100), 1.0);
+            let next = next(CheckOutcome { is_well, answers }, s(period), at(100), 1.0);
             assert_eq!(
                 next,
                 Next { whole: at(whole), server: server.map(at) },
                 "{is_well} {answers:?} {period}"
             );
         }
-        let early = next(Found { is_well: true, answers: None }, s(60), at(100), 0.0);
+        let early = next(CheckOutcome { is_well: true, answers: None }, s(60), at(100), 0.0);
         assert_eq!(early.whole, at(154));
         // An unreachable server blocks a check for three times five seconds.
         assert!(SERVER + s(15) < s(60) && SERVER_SOON + s(15) < s(30));

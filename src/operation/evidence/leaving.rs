@@ -13,11 +13,11 @@ use crate::limits;
 use crate::shoot::cleaner::{self, CleanupStage};
 
 use super::super::kinds::Operation;
-use super::{Found, Looker, Seen, missing};
+use super::{LookResult, Looker, Seen, missing};
 
 impl Looker<'_> {
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
-    pub(crate) fn inside(&self, stage: CleanupStage) -> Found {
+    pub(crate) fn inside(&self, stage: CleanupStage) -> LookResult {
         let found = self
             .shoots
             .connect(self.plane())
@@ -35,20 +35,20 @@ impl Looker<'_> {
     }
 
     /// An object in the namespace of the control plane is gone.
-    pub(crate) fn is_gone(&self, resource: &Resource, name: &str) -> Found {
+    pub(crate) fn is_gone(&self, resource: &Resource, name: &str) -> LookResult {
         let found = self.seed.find::<Value>(resource, &self.key(name))?;
         Ok(found.map_or(Seen::There, |object| missing(held(resource, &object))))
     }
 
-    pub(crate) fn deployment_left(&self, name: &str) -> Found {
+    pub(crate) fn deployment_left(&self, name: &str) -> LookResult {
         self.is_gone(&DEPLOYMENT, name)
     }
 
-    pub(crate) fn record_left(&self, role: &str) -> Found {
+    pub(crate) fn record_left(&self, role: &str) -> LookResult {
         self.is_gone(&DNS_RECORD, &self.target(role).key.name)
     }
 
-    pub(crate) fn extensions_left(&self) -> Found {
+    pub(crate) fn extensions_left(&self) -> LookResult {
         let mut left = Vec::new();
         self.seed.list_all::<Value>(&EXTENSION, self.plane(), &ListParams::default(), &mut |object| {
             left.push(held(&EXTENSION, &object));
@@ -56,7 +56,7 @@ impl Looker<'_> {
         Ok(few(left))
     }
 
-    pub(crate) fn managed_left(&self) -> Found {
+    pub(crate) fn managed_left(&self) -> LookResult {
         let mut left = Vec::new();
         let params = ListParams::default();
         // A forced deletion removes all of them.
@@ -72,7 +72,7 @@ impl Looker<'_> {
         Ok(few(left))
     }
 
-    pub(crate) fn namespace_left(&self) -> Found {
+    pub(crate) fn namespace_left(&self) -> LookResult {
         let Some(found) = self.seed.find::<Value>(&NAMESPACE, &Key::cluster(self.plane()))? else {
             return Ok(Seen::There);
         };

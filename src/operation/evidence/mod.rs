@@ -57,11 +57,11 @@ pub(crate) struct Looker<'a> {
 pub(crate) type Evidence = fn(&Looker<'_>) -> Result<Seen, Failed>;
 
 /// The clusters show nothing of the task.
-pub(super) const fn only_in_the_log(_: &Looker<'_>) -> Found {
+pub(super) const fn only_in_the_log(_: &Looker<'_>) -> LookResult {
     Ok(Seen::Nowhere)
 }
 
-pub(super) type Found = Result<Seen, Failed>;
+pub(super) type LookResult = Result<Seen, Failed>;
 
 pub(super) fn missing(why: impl Into<String>) -> Seen {
     Seen::Missing(vec![why.into()])
@@ -85,34 +85,34 @@ impl Looker<'_> {
         evidence(self).unwrap_or_else(|failed| Seen::Unread(failed.text))
     }
 
-    pub(super) fn required_extensions(&self) -> Found {
+    pub(super) fn required_extensions(&self) -> LookResult {
         let missed = look::required_extensions(self.garden, self.of, self.shoot)?;
         Ok(missed.map_or(Seen::There, missing))
     }
 
-    pub(super) fn namespace(&self) -> Found {
+    pub(super) fn namespace(&self) -> LookResult {
         self.exists(&NAMESPACE, self.plane())
     }
 
-    pub(super) fn service(&self, name: &str) -> Found {
+    pub(super) fn service(&self, name: &str) -> LookResult {
         self.exists(&SERVICE, name)
     }
 
-    pub(super) fn deployment(&self, name: &str) -> Found {
+    pub(super) fn deployment(&self, name: &str) -> LookResult {
         self.exists(&DEPLOYMENT, name)
     }
 
-    pub(super) fn rolled_out(&self, name: &str) -> Found {
+    pub(super) fn rolled_out(&self, name: &str) -> LookResult {
         self.rollout(&DEPLOYMENT, name)
     }
 
     /// A ManagedResource exists.
-    pub(super) fn written(&self, name: &str) -> Found {
+    pub(super) fn written(&self, name: &str) -> LookResult {
         self.managed(name, false)
     }
 
     /// A ManagedResource exists, and its objects are healthy.
-    pub(super) fn healthy(&self, name: &str) -> Found {
+    pub(super) fn healthy(&self, name: &str) -> LookResult {
         self.managed(name, true)
     }
 
@@ -126,14 +126,14 @@ impl Looker<'_> {
     }
 
     /// A field of the Shoot's status is not empty.
-    pub(super) fn status(&self, field: &str) -> Found {
+    pub(super) fn status(&self, field: &str) -> LookResult {
         Ok(match &self.shoot["status"][field] {
             Value::Null => missing(format!("status.{field} of the Shoot is empty")),
             _ => Seen::There,
         })
     }
 
-    pub(super) fn exists(&self, resource: &Resource, name: &str) -> Found {
+    pub(super) fn exists(&self, resource: &Resource, name: &str) -> LookResult {
         let namespace = if resource.namespaced { self.plane() } else { "" };
         let found: Option<Value> = self.seed.find(resource, &Key::new(namespace, name))?;
         Ok(match found {
@@ -145,7 +145,7 @@ impl Looker<'_> {
         })
     }
 
-    pub(super) fn rollout(&self, resource: &Resource, name: &str) -> Found {
+    pub(super) fn rollout(&self, resource: &Resource, name: &str) -> LookResult {
         let key = self.key(name);
         let found = rollout::look(self.seed, resource, &key)?;
         Ok(found.map_or(Seen::There, |(why, account)| Seen::Missing(self.account(why, &account))))
@@ -171,7 +171,7 @@ impl Looker<'_> {
         lines
     }
 
-    fn managed(&self, name: &str, must_be_healthy: bool) -> Found {
+    fn managed(&self, name: &str, must_be_healthy: bool) -> LookResult {
         let Some(found) =
             self.seed.find::<ManagedResourceHead>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))?
         else {
@@ -181,7 +181,7 @@ impl Looker<'_> {
         Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
     }
 
-    pub(super) fn backup_entry(&self, must_be_ready: bool) -> Found {
+    pub(super) fn backup_entry(&self, must_be_ready: bool) -> LookResult {
         let uid = text(&self.shoot["status"]["uid"]);
         let entry = backup::garden::entry(
             text(&self.shoot["metadata"]["namespace"]),
@@ -196,13 +196,13 @@ impl Looker<'_> {
     }
 
     /// Without a record, the Shoot may not need one.
-    pub(super) fn record(&self, role: &str) -> Found {
+    pub(super) fn record(&self, role: &str) -> LookResult {
         let target = self.target(role);
         let found = target.find(self.seed)?;
         Ok(found.map_or(Seen::Nowhere, |record| ready(&DNS_RECORD, &target.key.name, &record)))
     }
 
-    pub(super) fn no_record(&self, role: &str) -> Found {
+    pub(super) fn no_record(&self, role: &str) -> LookResult {
         let target = self.target(role);
         let why = || missing(format!("DNSRecord {} is still in the seed", target.key.name));
         Ok(target.find(self.seed)?.map_or(Seen::There, |_| why()))
@@ -212,7 +212,7 @@ impl Looker<'_> {
         records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
-    pub(super) fn extensions(&self, moment: ReconcileMoment, must_be_ready: bool) -> Found {
+    pub(super) fn extensions(&self, moment: ReconcileMoment, must_be_ready: bool) -> LookResult {
         let registrations = look::registrations(self.garden)?;
         let wanted =
             extension::enabled(&self.shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);

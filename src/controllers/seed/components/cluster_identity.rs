@@ -24,9 +24,8 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
 fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let key = Key::new(cluster_identity::NAMESPACE, cluster_identity::NAME);
     let found = work.site.seed.find::<ConfigMap>(&CONFIG_MAP, &key)?;
-    let seed = (work.name(), work.cluster_identity.as_str());
     if let Some(map) = found
-        && cluster_identity::is_of_others(&map.data, seed)?
+        && cluster_identity::is_of_others(&map.data, work.name(), &work.cluster_identity)?
     {
         return Ok(TaskStep::Done);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::super::evidence::{Found, Looker, Seen, all, missing, only_in_the_log};
+use super::super::super::evidence::{LookResult, Looker, Seen, all, missing, only_in_the_log};
 use super::super::super::facts::Facts;
 use super::super::super::row::Row;
 use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT};
@@ -124,7 +124,7 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
                 let may_label = || druid::may_label(&work.env.seed);
                 let snapshots = snapshots.as_ref().filter(|_| role == Role::Main);
                 let snapshots = snapshots.map(|wanted| wanted.input(work));
-                plain::deploy(&work.env.seed, &input, (&image, snapshots.as_ref()), &finish, &may_label)?;
+                plain::deploy(&work.env.seed, &input, &image, snapshots.as_ref(), &finish, &may_label)?;
             }
             EtcdMode::Druid => {
                 druid::deploy(&work.env.seed, &input, &schedule(&work.view), work.now())?;
@@ -199,16 +199,16 @@ fn mode_seen(seen: &Looker<'_>) -> Result<EtcdMode, Failed> {
     Ok(mode::of(seen.seed, seen.plane(), seen.settings.edge.etcd.mode)?)
 }
 
-fn each(look: impl FnMut(Role) -> Found) -> Found {
+fn each(look: impl FnMut(Role) -> LookResult) -> LookResult {
     Ok(all(Role::ALL.into_iter().map(look).collect::<Result<_, _>>()?))
 }
 
-fn written(seen: &Looker<'_>) -> Found {
+fn written(seen: &Looker<'_>) -> LookResult {
     let resource = resource(mode_seen(seen)?);
     each(|role| seen.exists(&resource, role.name()))
 }
 
-fn ready(seen: &Looker<'_>) -> Found {
+fn ready(seen: &Looker<'_>) -> LookResult {
     let mode = mode_seen(seen)?;
     each(|role| match mode {
         EtcdMode::Plain => ready_plain(seen, role),
@@ -219,7 +219,7 @@ fn ready(seen: &Looker<'_>) -> Found {
     })
 }
 
-fn ready_plain(seen: &Looker<'_>, role: Role) -> Found {
+fn ready_plain(seen: &Looker<'_>, role: Role) -> LookResult {
     let name = role.name();
     let mut found = seen.rollout(&STATEFUL_SET, name)?;
     if let Seen::Missing(lines) = &mut found
@@ -231,7 +231,7 @@ fn ready_plain(seen: &Looker<'_>, role: Role) -> Found {
     Ok(found)
 }
 
-fn left(seen: &Looker<'_>) -> Found {
+fn left(seen: &Looker<'_>) -> LookResult {
     let resource = resource(mode_seen(seen)?);
     each(|role| seen.is_gone(&resource, role.name()))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
 use crate::base::sorted::SortedMap;
-use crate::components::bring::{Keep, bring, bring_keeping};
+use crate::components::apply::{Keep, apply, apply_keeping};
 use crate::components::{archive, content};
 use crate::kube::{Error, Seed};
 use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
@@ -174,7 +174,7 @@ pub(crate) fn replicas(live: Option<i64>, is_hibernated: bool) -> i64 {
 
 /// Writes [`service`] to the seed. Errors: a request fails.
 pub fn deploy_service(seed: &Seed, namespace: &str) -> Result<Value, Error> {
-    bring(seed, &SERVICE, &service(namespace))
+    apply(seed, &SERVICE, &service(namespace))
 }
 
 /// Writes the objects of [`fill`] to the seed and keeps the container's live resource requests. Returns the
@@ -183,7 +183,7 @@ pub fn deploy(seed: &Seed, objects: &Objects) -> Result<Value, Error> {
     let mut last = Value::Null;
     for (resource, object) in &objects.0 {
         let is_workload = *resource == DEPLOYMENT;
-        last = bring_keeping(seed, resource, object, Keep { resources: is_workload })?;
+        last = apply_keeping(seed, resource, object, Keep { resources: is_workload })?;
     }
     Ok(last)
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::super::evidence::{Found, Looker, Seen, missing, only_in_the_log};
+use super::super::super::evidence::{LookResult, Looker, Seen, missing, only_in_the_log};
 use super::super::super::facts::Facts;
 use super::super::super::results::Endpoint;
 use super::super::super::row::Row;
@@ -160,7 +160,7 @@ fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate>
     all
 }
 
-fn exposed(seen: &Looker<'_>) -> Found {
+fn exposed(seen: &Looker<'_>) -> LookResult {
     Ok(match exposure::look(seen.seed, seen.plane(), &seen.settings.edge.exposure) {
         Ok(exposure::Exposed::At(_)) => Seen::There,
         Ok(exposure::Exposed::Waiting(TaskStep::Again { why, .. })) | Err(why) => missing(why.text),
@@ -179,7 +179,7 @@ pub(crate) fn settings(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed>
 }
 
 /// Whether the settings of the API server, and the garden objects that they refer to, are valid.
-pub(crate) fn settings_seen(seen: &Looker<'_>) -> Found {
+pub(crate) fn settings_seen(seen: &Looker<'_>) -> LookResult {
     let kubernetes = &seen.shoot["spec"]["kubernetes"];
     let texts = super::read(seen.garden, text(&seen.shoot["metadata"]["namespace"]), kubernetes);
     let why = texts.and_then(|texts| super::check(kubernetes, &texts).map_err(Failed::from)).err();

@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::sorted::SortedSet;
-use crate::components::bring;
+use crate::components::apply;
 use crate::format::{base64, yaml};
 
 const SERVICES: &str = "100.64.0.0/13";
@@ -125,7 +125,7 @@ fn the_deployment_is_the_golden_one_except_for_listed_differences() {
         metadata["annotations"] = Value::Null;
     }
     content::annotate_references(&mut golden);
-    assert_eq!(bring::patch(&golden, &ours, Keep::default()), None);
+    assert_eq!(apply::patch(&golden, &ours, Keep::default()), None);
     same_marks(&ours, &golden);
 }
 
@@ -147,7 +147,7 @@ fn service_and_budget_are_the_golden_ones() {
     listed("annotation `networking.istio.io/exportTo` of the Service");
     golden_service["metadata"]["annotations"].as_object_mut().unwrap().remove("networking.istio.io/exportTo");
     let ours = service("shoot--p--s2");
-    assert_eq!(bring::patch(&golden_service, &ours, Keep::default()), None);
+    assert_eq!(apply::patch(&golden_service, &ours, Keep::default()), None);
     same_marks(&ours, &golden_service);
     let golden_budget = golden(include_str!(
         "../../../../tests/fixtures/control-plane/poddisruptionbudget-kube-apiserver.yaml"

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::kube_apiserver::runtime_config;
 use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
 use crate::base::sorted::{SortedMap, SortedSet};
+use crate::components::apply::{Keep, apply, apply_keeping};
 use crate::components::archive;
-use crate::components::bring::{Keep, bring, bring_keeping};
 use crate::components::content::{CIPHER_SUITES, name_volumes, switches};
 use crate::format::semver::Version;
 use crate::kube::{Error, Seed};
@@ -137,9 +137,9 @@ pub(crate) fn others(namespace: &str) -> [Value; 2] {
 /// Errors: a request fails.
 pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value, Error> {
     let [service, budget] = others(namespace);
-    bring(seed, &SERVICE, &service)?;
-    bring(seed, &POD_DISRUPTION_BUDGET, &budget)?;
-    bring_keeping(seed, &DEPLOYMENT, deployment, Keep { resources: true })
+    apply(seed, &SERVICE, &service)?;
+    apply(seed, &POD_DISRUPTION_BUDGET, &budget)?;
+    apply_keeping(seed, &DEPLOYMENT, deployment, Keep { resources: true })
 }
 
 #[cfg(test)]

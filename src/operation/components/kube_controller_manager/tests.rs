@@ -1,5 +1,5 @@
 use super::*;
-use crate::components::bring;
+use crate::components::apply;
 use crate::format::yaml;
 
 fn golden(text: &str) -> Value {
@@ -42,7 +42,7 @@ fn the_deployment_is_the_golden_one() {
     // The program ignores the order of arguments.
     *golden.pointer_mut(path).unwrap() = Value::Null;
     *ours.pointer_mut(path).unwrap() = Value::Null;
-    assert_eq!(bring::patch(&golden, &ours, Keep::default()), None);
+    assert_eq!(apply::patch(&golden, &ours, Keep::default()), None);
     // Labels and annotations of other writers would stay, so they are compared separately. The server writes the
     // revision.
     assert_eq!(ours["metadata"]["labels"], golden["metadata"]["labels"]);
@@ -59,7 +59,7 @@ fn service_and_budget_are_the_golden_ones() {
     ];
     for (ours, text) in others("shoot--p--s2").iter().zip(goldens) {
         let golden = golden(text);
-        assert_eq!(bring::patch(&golden, ours, Keep::default()), None);
+        assert_eq!(apply::patch(&golden, ours, Keep::default()), None);
         assert_eq!(ours["metadata"], golden["metadata"]);
     }
 }

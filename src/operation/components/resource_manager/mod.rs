@@ -12,7 +12,7 @@ use crate::runtime::write;
 use crate::shoot::access;
 use crate::shoot::served::ServingState;
 
-use super::super::evidence::{Found, Looker, Seen, only_in_the_log};
+use super::super::evidence::{LookResult, Looker, Seen, only_in_the_log};
 use super::super::facts::Facts;
 use super::super::row::Row;
 use super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT, STORE_PERIOD};
@@ -73,7 +73,7 @@ fn permissions(namespace: &str) -> Managed {
 }
 
 /// The applier begins when it reaches the API server of the Shoot.
-fn applied(seen: &Looker<'_>) -> Found {
+fn applied(seen: &Looker<'_>) -> LookResult {
     let mut found = seen.healthy(MANAGED_RESOURCE)?;
     if let Seen::Missing(lines) = &mut found
         && let Err(error) = seen.shoots.open(seen.plane())

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Input, Role};
 use crate::api::core::{CONFIG_MAP, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET};
 use crate::api::meta::{Key, Resource, text};
-use crate::components::bring::bring;
+use crate::components::apply::apply;
 use crate::components::managed::sha256_hex;
 use crate::kube::{Error, Seed};
 use crate::runtime::write;
@@ -33,7 +33,8 @@ pub(crate) type Objects = [(Resource, Value); 5];
 pub(crate) fn deploy(
     seed: &Seed,
     input: &Input<'_>,
-    (image, snapshots): (&str, Option<&Snapshots<'_>>),
+    image: &str,
+    snapshots: Option<&Snapshots<'_>>,
     finish: &dyn Fn(&mut Value),
     may_label: &dyn Fn() -> Result<bool, Error>,
 ) -> Result<Value, Error> {
@@ -52,7 +53,7 @@ pub(crate) fn deploy(
             snapshots.into_iter().for_each(|snapshots| snapshots.add_to(&mut desired));
             finish(&mut desired);
         }
-        written = bring(seed, &resource, &desired)?;
+        written = apply(seed, &resource, &desired)?;
     }
     if let Some(snapshots) = snapshots {
         snapshots::deploy(seed, input, snapshots)?;
@@ -107,8 +108,8 @@ fn objects(input: &Input<'_>, image: &str, manager: &str) -> Objects {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::components::apply::{Keep, patch};
     use crate::components::archive;
-    use crate::components::bring::{Keep, patch};
     use crate::config::control_plane::EtcdVolume;
     use crate::operation::components::etcd::tests::input;
 

@@ -8,7 +8,7 @@ use super::Input;
 use crate::api::core::CRON_JOB;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
-use crate::components::bring::{Keep, patch};
+use crate::components::apply::{Keep, patch};
 use crate::format::time::rfc3339;
 use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;

@@ -20,12 +20,12 @@ pub(crate) struct Keep {
 }
 
 /// Creates the object, or patches what differs. Returns the resulting object.
-pub(crate) fn bring(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value, Error> {
-    bring_keeping(seed, resource, desired, Keep::default())
+pub(crate) fn apply(seed: &Seed, resource: &Resource, desired: &Value) -> Result<Value, Error> {
+    apply_keeping(seed, resource, desired, Keep::default())
 }
 
 /// The same, but does not change the fields in `keep`.
-pub(crate) fn bring_keeping(
+pub(crate) fn apply_keeping(
     seed: &Seed,
     resource: &Resource,
     desired: &Value,
