@@ -85,6 +85,7 @@ mod story_shoot_crash;
 mod story_shoot_create;
 mod story_shoot_delete;
 mod story_shoot_delete_midway;
+mod story_shoot_etcd;
 mod story_shoot_families;
 mod story_shoot_left;
 mod story_shoot_midway;

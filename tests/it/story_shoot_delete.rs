@@ -54,6 +54,10 @@ impl Scene {
         Self { world, site, agent, before }
     }
 
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
     fn plane(&self) -> String {
         technical_id(NAME)
     }
