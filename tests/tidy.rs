@@ -12,6 +12,8 @@ mod circles;
 mod docs;
 #[path = "tidy/names.rs"]
 mod names;
+#[path = "tidy/walk.rs"]
+mod walk;
 
 use std::fs;
 use std::path::{Path, PathBuf};
