@@ -9,7 +9,7 @@ use crate::api::core::{EVENT, POD};
 use crate::api::meta::{Key, Resource, text};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::human;
-use crate::kube::{List, ListParams, Method, Seed};
+use crate::kube::{List, ListParams, Seed};
 use crate::limits;
 
 /// How often it is checked.
@@ -350,7 +350,7 @@ fn log(seed: &Seed, namespace: &str, container: &Container) -> String {
     let path = POD.subresource_path(&Key::new(namespace, &container.pod), "log");
     let (name, lines, previous) = (&container.name, limits::ROLLOUT_LOG_LINES, container.previous);
     let query = format!("{path}?container={name}&tailLines={lines}&previous={previous}&limitBytes=65536");
-    match seed.raw(Method::Get, &query, None, "") {
+    match seed.get_raw(&query) {
         Ok(answer) if answer.is_success() => last(&String::from_utf8_lossy(&answer.body)),
         _ => String::new(),
     }

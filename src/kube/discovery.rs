@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::client::Client;
 use super::error::Error;
-use super::request::{ApiRequest, Method};
+use super::request::ApiRequest;
 use crate::api::meta::{Resource, or_default};
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
@@ -71,7 +71,7 @@ impl Discovery {
     fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {
         let path =
             path(api_version).ok_or_else(|| Error::Request(format!("bad apiVersion {api_version:?}")))?;
-        match self.client.fetch::<ResourceList>(&ApiRequest::raw(Method::Get, &path, None, "")) {
+        match self.client.fetch::<ResourceList>(&ApiRequest::get_raw(&path)) {
             Ok(list) => Ok(list.index(api_version)),
             Err(error) if error.is_not_found() => Ok(SortedMap::new()),
             Err(error) => Err(error),

@@ -254,6 +254,11 @@ impl ApiRequest {
         Self { content_type, body: body.map(<[u8]>::to_vec), ..Self::bare(method, path.to_owned()) }
     }
 
+    /// A read of any path, like `kubectl get --raw`.
+    pub(crate) fn get_raw(path: &str) -> Self {
+        Self::bare(Method::Get, path.to_owned())
+    }
+
     /// One page of a list.
     pub(crate) fn list(resource: &Resource, namespace: &str, params: &ListParams) -> Self {
         let mut query = Query::new(resource.collection_path(namespace));

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::meta::or_default;
-use crate::kube::{Client, Error, Method};
+use crate::kube::{Client, Error};
 use crate::limits;
 
 /// An `APIResourceList`.
@@ -27,7 +27,7 @@ pub(super) struct Groups<T> {
 /// Reads one path; `None` if the server does not have it. Errors: the server does not answer;
 /// [`Error::Response`] for another answer than the wanted one.
 pub(super) fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Option<T>, Error> {
-    let answer = shoot.raw(Method::Get, path, None, "")?;
+    let answer = shoot.get_raw(path)?;
     let problem = match answer.status {
         404 => return Ok(None),
         200..300 if answer.body.len() <= limits::SHOOT_DISCOVERY_BYTES_MAX => {

@@ -8,7 +8,7 @@ use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::flow::Failed;
 use crate::format::base64;
-use crate::kube::{Client, Garden, Method};
+use crate::kube::{Client, Garden};
 use crate::runtime::write;
 
 /// The namespace of the garden with the keys of all Shoots.
@@ -34,7 +34,7 @@ pub(crate) fn check(view: &ShootView) -> Result<(), Failed> {
 pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &ShootView) -> Result<(), Failed> {
     let mut data = json!({});
     for (entry, path) in DOCUMENTS {
-        let answer = shoot.raw(Method::Get, path, None, "")?;
+        let answer = shoot.get_raw(path)?;
         if !answer.is_success() {
             let status = answer.status;
             return Err(Failed::new(format!(

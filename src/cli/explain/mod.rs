@@ -14,7 +14,7 @@ use crate::base::clock::Clock;
 use crate::base::error::chain;
 use crate::base::near::nearest;
 use crate::config::Settings;
-use crate::kube::request::{ApiRequest, ListParams, Method};
+use crate::kube::request::{ApiRequest, ListParams};
 use crate::kube::{Client, Discovery, Error};
 use crate::runtime::events;
 
@@ -352,7 +352,7 @@ fn find_kind(seed: &Client, wanted: &str) -> Result<Result<Resource, Option<Stri
     if is_called(&MANAGED_RESOURCE, wanted) {
         return Ok(Ok(MANAGED_RESOURCE));
     }
-    let ask = |path: &str| seed.fetch::<Value>(&ApiRequest::raw(Method::Get, path, None, ""));
+    let ask = |path: &str| seed.fetch::<Value>(&ApiRequest::get_raw(path));
     let groups = ask("/apis")?;
     let groups = groups["groups"].as_array().into_iter().flatten();
     let preferred = groups.filter_map(|group| group["preferredVersion"]["groupVersion"].as_str());

@@ -21,7 +21,6 @@ use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;
-use crate::kube::request::Method;
 use crate::kube::{self, ErrorVerdict, Garden, Patch, Seed};
 use crate::runtime::fence::{Fence, NotHeld};
 use crate::runtime::health::ThreadProgress;
@@ -232,7 +231,7 @@ impl Heartbeat {
 
     fn probe(&self) -> Result<(), MissedBeat> {
         let seed = self.seed.with_deadline(self.options.probe_timeout);
-        let response = seed.raw(Method::Get, "/healthz", None, "").map_err(MissedBeat::Seed)?;
+        let response = seed.get_raw("/healthz").map_err(MissedBeat::Seed)?;
         if response.status == 200 { Ok(()) } else { Err(MissedBeat::Unhealthy(response.status)) }
     }
 

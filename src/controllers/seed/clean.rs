@@ -51,7 +51,8 @@ pub(super) fn components(
 ) -> Result<Option<SeedReconciliationResult>, ReconcileFailure> {
     let own = components::managed_resources(seed);
     let (mut names, mut waiting) = (Vec::new(), Vec::new());
-    let found = delete::list(&this.site.seed, &MANAGED_RESOURCE, COMPONENTS, "", |object| {
+    let params = ListParams { label_selector: COMPONENTS.to_owned(), ..ListParams::default() };
+    let found = delete::list(&this.site.seed, &MANAGED_RESOURCE, &params, |object| {
         let key = Key::of(object);
         let is_one = object["spec"]["class"] == "seed" && leftovers::is_place(&key) && !own.contains(&key);
         if is_one {

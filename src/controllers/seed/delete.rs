@@ -55,14 +55,17 @@ pub(super) fn step(
     }
     let seed = &key.name;
     let own = |object: &Value| object["spec"]["seedName"] == seed.as_str();
-    let labels = format!("name.seed.gardener.cloud/{seed}=true");
-    if let Some(found) = list(&this.site.garden, &SHOOT, &labels, "", own)? {
+    let labelled = ListParams {
+        label_selector: format!("name.seed.gardener.cloud/{seed}=true"),
+        ..ListParams::default()
+    };
+    if let Some(found) = list(&this.site.garden, &SHOOT, &labelled, own)? {
         return Ok(found.block("Shoot", "delete it, or move it to another seed", SHOOTS_PERIOD));
     }
     if !observed.live["spec"]["backup"].is_null() {
         delete_own_bucket(this, &observed.live)?;
     }
-    if let Some(found) = list(&this.site.garden, &BACKUP_BUCKET, "", "", own)? {
+    if let Some(found) = list(&this.site.garden, &BACKUP_BUCKET, &ListParams::default(), own)? {
         return Ok(found.block("BackupBucket", bucket_remedy(&found.first), PERIOD));
     }
     if let Some(step) = remove_extension_objects(this, seed, &observed.live, now)? {
@@ -73,8 +76,8 @@ pub(super) fn step(
     if !is_garden && let Some(step) = clean::components(this, seed)? {
         return Ok(step);
     }
-    let fields = format!("spec.seedRef.name={seed}");
-    if let Some(found) = list(&this.site.garden, &CONTROLLER_INSTALLATION, "", &fields, |_| true)? {
+    let of_seed = ListParams { field_selector: format!("spec.seedRef.name={seed}"), ..ListParams::default() };
+    if let Some(found) = list(&this.site.garden, &CONTROLLER_INSTALLATION, &of_seed, |_| true)? {
         let remedy =
             "the garden deletes it when no object in the seed needs its extension: see its conditions";
         return Ok(found.block("ControllerInstallation", remedy, PERIOD));
@@ -84,7 +87,7 @@ pub(super) fn step(
     }
     if !is_garden {
         let of_seed = |object: &Value| object["spec"]["class"] == "seed";
-        if let Some(found) = list(&this.site.seed, &MANAGED_RESOURCE, "", "", of_seed)? {
+        if let Some(found) = list(&this.site.seed, &MANAGED_RESOURCE, &ListParams::default(), of_seed)? {
             let remedy = "its creator in the seed cluster must delete it: see its conditions";
             return Ok(found.block("ManagedResource", remedy, PERIOD));
         }
@@ -139,7 +142,7 @@ fn remove_extension_objects(
         object["metadata"]["namespace"] == GARDEN_NAMESPACE
             && object["spec"]["class"] == ExtensionClass::Seed.as_str()
     };
-    if let Some(found) = list(&this.site.seed, &EXTENSION, "", "", is_ours)? {
+    if let Some(found) = list(&this.site.seed, &EXTENSION, &ListParams::default(), is_ours)? {
         if found.has_others_than_deleting {
             for target in ExtensionObject::of_class(
                 &this.site.seed,
@@ -238,17 +241,11 @@ impl SeedUsers {
 pub(super) fn list(
     client: &Client,
     resource: &Resource,
-    labels: &str,
-    fields: &str,
+    params: &ListParams,
     mut matches: impl FnMut(&Value) -> bool,
 ) -> Result<Option<SeedUsers>, super::Error> {
-    let params = ListParams {
-        label_selector: labels.to_owned(),
-        field_selector: fields.to_owned(),
-        ..ListParams::default()
-    };
     let mut found: Option<SeedUsers> = None;
-    let listed = client.list_all::<Value>(resource, ALL_NAMESPACES, &params, &mut |object| {
+    let listed = client.list_all::<Value>(resource, ALL_NAMESPACES, params, &mut |object| {
         if matches(&object) {
             add(&mut found, object);
         }

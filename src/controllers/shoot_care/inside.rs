@@ -13,7 +13,7 @@ use crate::base::cut;
 use crate::base::error::chain;
 use crate::base::metrics::Metrics;
 use crate::controllers::Site;
-use crate::kube::{Client, Error, ListItem, ListParams, Method, Patch, Shoot};
+use crate::kube::{Client, Error, ListItem, ListParams, Patch, Shoot};
 use crate::limits;
 use crate::runtime::stale_pods;
 use crate::shoot::client;
@@ -91,7 +91,7 @@ pub(super) fn ask(
 /// Ignores earlier failures of the server: this request determines its state.
 fn healthz(client: &Shoot, metrics: &Metrics) -> Result<ServerHealth, String> {
     let begun = client.clock().mono();
-    let answer = client.ungated().raw(Method::Get, "/healthz", None, "").map_err(|error| chain(&error))?;
+    let answer = client.ungated().get_raw("/healthz").map_err(|error| chain(&error))?;
     let took = client.clock().mono().saturating_sub(begun);
     metrics.observe(LATENCY.0, LATENCY.1, &[], took.as_secs_f64());
     match answer.status {

@@ -343,6 +343,11 @@ impl Client {
         self.shared.call_blindly(&ApiRequest::delete_collection(r, namespace, list, params), self.terms)
     }
 
+    /// The answer to a read of any path, whatever its status is. Errors: there is no answer.
+    pub(crate) fn get_raw(&self, path: &str) -> Result<Response, Error> {
+        Ok(self.shared.exchange(&ApiRequest::get_raw(path), self.terms)?.0)
+    }
+
     /// Sends any request below the server's URL. A failure status is a response, not an error. Errors:
     /// any [`Error`] except [`Error::Api`].
     pub fn raw(

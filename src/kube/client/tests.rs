@@ -59,7 +59,7 @@ fn each_call_is_the_request_that_the_api_knows() {
     client.delete(&SECRET, &key, &DeleteParams { uid: Some("u".into()), ..DeleteParams::default() }).unwrap();
     client.delete_collection(&SECRET, "a", &ListParams::default(), &DeleteParams::default()).unwrap();
     client.version().unwrap();
-    let raw = client.raw(Method::Get, "/healthz", None, "").unwrap();
+    let raw = client.get_raw("/healthz").unwrap();
     assert!(raw.is_success());
     let seen: Vec<String> =
         server.seen().iter().map(|s| format!("{} {} {}", s.method, s.path, s.body)).collect();
@@ -129,7 +129,7 @@ fn failures_become_errors_with_a_verdict() {
         assert!(error.to_string().ends_with(text), "{name}: {error}");
     }
     assert_eq!(client.find::<Metadata>(&SECRET, &Key::new("a", "gone")).unwrap(), None);
-    assert_eq!(client.raw(Method::Get, "/x", None, "").unwrap().status, 502);
+    assert_eq!(client.get_raw("/x").unwrap().status, 502);
     let url = server.url();
     drop(server);
     let error = get("anything");

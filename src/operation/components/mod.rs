@@ -19,7 +19,7 @@ use component::Component;
 use workload::Workload;
 
 /// All components, in upstream's order.
-pub(crate) static COMPONENTS: [&Component; 8] = [
+pub(crate) static COMPONENTS: &[&Component] = &[
     &etcd::tasks::COMPONENT,
     &kube_apiserver::tasks::COMPONENT,
     &resource_manager::COMPONENT,
