@@ -37,8 +37,8 @@ const AWAY_AGAIN: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub struct GarbageCollector(pub(super) Arc<ApplierContext>);
 
-/// The key of the cluster whose ManagedResources are in a namespace of the seed. An empty namespace
-/// stands for the seed.
+/// The key of the cluster whose ManagedResources are in a namespace of the seed. An empty namespace means
+/// the seed itself.
 pub(super) fn key(namespace: &str) -> Key {
     Key::new(namespace, "garbage")
 }

@@ -122,7 +122,7 @@ impl ServedShoots {
         self.lock().heard.get(namespace).is_some_and(|heard| *heard <= now && now <= heard.plus(HEARD))
     }
 
-    /// Its API server is about to stop: running work of the applier ends, and no more is started. The caller
+    /// The API server of the namespace is about to stop. The applier ends its work there and starts no more. The caller
     /// repeats this until the server has no replicas. True as soon as the applier has released the cluster,
     /// or if there is no applier here.
     pub(crate) fn let_go(&self, namespace: &str, now: Timestamp) -> bool {

@@ -1,6 +1,6 @@
 //! The state that the tasks of a Seed's reconciliation share, and what decides which of them are needed.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::api::gardener::{ControllerRegistration, OPERATION};
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::{cluster_identity, system};
 use crate::controllers::Site;
@@ -91,20 +92,20 @@ const COMPLETE_PERIOD: Duration = Duration::from_secs(3_600);
 impl SeedMemory {
     /// Makes the next reconciliation run all tasks.
     pub(super) fn forget(&self) {
-        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.complete.lock().ignore_poison() = None;
     }
 
     pub(super) fn was_seen(&self, what: RarelyChecked, now: Mono) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock().ignore_poison();
         seen.get(&what).is_some_and(|at| now < at.saturating_add(SELDOM_PERIOD))
     }
 
     pub(super) fn saw(&self, what: RarelyChecked, now: Mono) {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(what, now);
+        self.seen.lock().ignore_poison().insert(what, now);
     }
 
     pub(super) fn is_recent(&self, now: Mono, wanted: &[EnabledExtension]) -> bool {
-        let complete = self.complete.lock().unwrap_or_else(PoisonError::into_inner);
+        let complete = self.complete.lock().ignore_poison();
         let is_recent = |(at, then): &(Mono, Vec<EnabledExtension>)| {
             now < at.saturating_add(COMPLETE_PERIOD) && then == wanted
         };
@@ -112,7 +113,7 @@ impl SeedMemory {
     }
 
     pub(super) fn completed(&self, now: Mono, wanted: Vec<EnabledExtension>) {
-        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) = Some((now, wanted));
+        *self.complete.lock().ignore_poison() = Some((now, wanted));
     }
 }
 

@@ -192,25 +192,13 @@ impl CheckInput<'_> {
 
     fn etcds(&self, plane: &Plane) -> Option<Finding> {
         let is_etcd = |workload: &Workload| matches!(workload, Workload::Etcd(_));
-        let required = required(self.duty, is_etcd).into_iter();
-        let missing: Vec<&str> = required.filter(|name| !plane.etcds.contains_key(*name)).collect();
-        if !missing.is_empty() {
-            let text = format!("Missing required etcds: [{}]", missing.join(" "));
-            return Some(Finding::new("EtcdMissing", text));
-        }
-        first_ill(plane.etcds.iter(), "Etcd").map(|text| Finding::new("EtcdUnhealthy", text))
+        workloads("Etcd", &required(self.duty, is_etcd), plane.etcds.iter())
     }
 
     fn deployments(&self, plane: &Plane) -> Option<Finding> {
         let is_deployment = |workload: &Workload| matches!(workload, Workload::Deployment(_));
-        let required = required(self.duty, is_deployment).into_iter();
-        let missing: Vec<&str> = required.filter(|name| !plane.deployments.contains_key(*name)).collect();
-        if !missing.is_empty() {
-            let text = format!("Missing required deployments: [{}]", missing.join(" "));
-            return Some(Finding::new("DeploymentMissing", text));
-        }
-        first_ill(plane.deployments.iter().map(|(name, workload)| (name, &workload.health)), "Deployment")
-            .map(|text| Finding::new("DeploymentUnhealthy", text))
+        let found = plane.deployments.iter().map(|(name, workload)| (name, &workload.health));
+        workloads("Deployment", &required(self.duty, is_deployment), found)
     }
 
     /// The embedded applier, which replaces a gardener-resource-manager. It needs the API server.
@@ -275,13 +263,21 @@ fn required(duty: Duty, is_meant: impl Fn(&Workload) -> bool) -> Vec<&'static st
     names
 }
 
-fn first_ill<'a>(
-    mut all: impl Iterator<Item = (&'a String, &'a Result<(), String>)>,
+/// What is wrong with the workloads of a kind: one is missing, or the first one is unhealthy.
+fn workloads<'a>(
     kind: &str,
-) -> Option<String> {
-    all.find_map(|(name, health)| {
-        health.as_ref().err().map(|why| format!("{kind} \"{name}\" is unhealthy: {why}"))
-    })
+    required: &[&str],
+    found: impl Iterator<Item = (&'a String, &'a Result<(), String>)> + Clone,
+) -> Option<Finding> {
+    let is_there = |name: &str| found.clone().any(|(found, _)| found == name);
+    let missing: Vec<&str> = required.iter().copied().filter(|name| !is_there(name)).collect();
+    if !missing.is_empty() {
+        let text = format!("Missing required {}s: [{}]", kind.to_lowercase(), missing.join(" "));
+        return Some(Finding::new(format!("{kind}Missing"), text));
+    }
+    let mut ill = found.filter_map(|(name, health)| Some((name, health.as_ref().err()?)));
+    let (name, why) = ill.next()?;
+    Some(Finding::new(format!("{kind}Unhealthy"), format!("{kind} \"{name}\" is unhealthy: {why}")))
 }
 
 /// The message while there is no API server, depending on the last operation.

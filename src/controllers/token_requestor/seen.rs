@@ -35,8 +35,8 @@ pub(crate) fn watch(seed: &Client, secrets: &TokenSecrets, with_shoots: bool, gr
     group.watch(seed, labelled, secrets);
 }
 
-/// Wakes a queue with the Secrets of a class: existing ones and later changes. A [`is_catching_up`] key
-/// stands for all existing ones.
+/// Wakes a queue with the Secrets of a class: existing ones and later changes. One [`is_catching_up`] key
+/// means all existing Secrets.
 pub(super) fn wake(lane: &Lane, marks: &Marks, group: &mut ControllerGroup) {
     group.wake_seen(lane, marks, |secret| vec![secret.key.clone()]);
     // Without a view, the first list is still to come and wakes the queue itself.

@@ -39,27 +39,19 @@ impl Workload {
     }
 
     /// Removes its replicas. Nothing is written if it is missing or has none.
-    ///
-    /// # Errors
-    /// A request fails.
     pub(crate) fn stop(self, seed: &Seed, namespace: &str, now: Timestamp) -> Result<(), Error> {
         let key = Key::new(namespace, self.name());
         match self {
-            Self::Etcd(role) if seed.find::<Metadata>(&druid::ETCD, &key)?.is_some() => {
-                druid::scale(seed, namespace, role, 0, now)
-            }
+            Self::Etcd(role) if druid::runs(seed, &key)? => druid::scale(seed, namespace, role, 0, now),
             _ => scale::to(seed, &self.resource(), &key, 0),
         }
     }
 
     /// Checks once whether its pods are gone.
-    ///
-    /// # Errors
-    /// A request fails.
     pub(crate) fn wait_stopped(self, seed: &Seed, namespace: &str) -> Result<TaskStep, Failed> {
         let key = Key::new(namespace, self.name());
         if let Self::Etcd(role) = self
-            && scale::replicas(seed, &druid::ETCD, &key)?.is_some()
+            && druid::runs(seed, &key)?
         {
             let step = druid::wait(seed, namespace, role)?;
             if step != TaskStep::Done {

@@ -4,7 +4,7 @@ use super::super::work::Row;
 
 /// A part of a seed that the agent installs.
 #[derive(Debug)]
-pub(in crate::controllers) struct SeedComponent {
+pub(super) struct SeedComponent {
     /// Its ManagedResource in namespace `garden`, for a Seed of this name.
     pub(super) managed_resource: Option<ManagedResource>,
     /// Its tasks in the flow of the Seed.

@@ -52,7 +52,7 @@ fn look(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<(EtcdMode,
         return Ok((EtcdMode::Druid, choice));
     }
     let key = Key::new(namespace, Role::Main.name());
-    let has_etcd = seed.find::<Metadata>(&druid::ETCD, &key)?.is_some();
+    let has_etcd = druid::runs(seed, &key)?;
     let has_stateful_set =
         choice.is_empty() && !has_etcd && seed.find::<Metadata>(&STATEFUL_SET, &key)?.is_some();
     let mode = decide(Trace { has_etcd, choice: &choice, has_stateful_set }, configured);
@@ -60,17 +60,11 @@ fn look(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<(EtcdMode,
 }
 
 /// Who runs the etcds of the Shoot with this namespace.
-///
-/// # Errors
-/// A request fails.
 pub(crate) fn of(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<EtcdMode, Error> {
     look(seed, namespace, configured).map(|(mode, _)| mode)
 }
 
 /// The same, and writes it to the namespace unless it is there.
-///
-/// # Errors
-/// A request fails.
 pub(super) fn choose(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<EtcdMode, Error> {
     let (mode, written) = look(seed, namespace, configured)?;
     if written != word(mode) {

@@ -46,8 +46,6 @@ pub(crate) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-// A method of `Looker<'_>` has one lifetime, and the closure has all.
-#[allow(clippy::redundant_closure_for_method_calls)]
 static CREATE: [Row; 7] = [
     Row::new("Deploying Kubernetes API server service in the Seed cluster", service, |seen| {
         seen.service(NAME)
@@ -89,8 +87,6 @@ static CREATE: [Row; 7] = [
         .last(),
 ];
 
-// As above.
-#[allow(clippy::redundant_closure_for_method_calls)]
 static DELETE: [Row; 10] = [
     Row::new("Deploying Kubernetes API server service in the Seed cluster", service, |seen| {
         seen.service(NAME)

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Input, Role};
 use crate::api::core::VALIDATING_WEBHOOK_CONFIGURATION;
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{ALL_NAMESPACES, Key, Resource, annotation, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
 use crate::extension::TIMESTAMP;
@@ -19,6 +19,11 @@ use crate::runtime::write;
 
 /// Objects of an etcd-druid.
 pub const ETCD: Resource = Resource::new("druid.gardener.cloud", "v1alpha1", "Etcd", "etcds", true);
+
+/// Whether an Etcd object exists: then a druid runs the etcd.
+pub(crate) fn runs(seed: &Seed, key: &Key) -> Result<bool, Error> {
+    Ok(seed.find::<Metadata>(&ETCD, key)?.is_some())
+}
 
 /// The suffix of the names of a druid's webhooks.
 const WEBHOOKS: &str = ".druid.gardener.cloud";
