@@ -202,3 +202,26 @@ fn an_existing_cluster_identity_is_kept() {
     assert!(!managed.iter().any(|name| name == "cluster-identity"), "{managed:?}");
     agent.stop();
 }
+
+#[test]
+fn what_a_conflict_has_stopped_is_written_in_the_same_round() {
+    let world = World::start(&Options::new("conflicted"));
+    let agent = world.agent();
+    world.wait_until_ready();
+    let place = ("garden", "system");
+    let keeps = |keeps: Value| json!({"spec": {"keepObjects": keeps}});
+    world.seed.merge(MANAGED_RESOURCES, "managedresources", place, &keeps(json!(true)));
+    let conflict = world.seed.faults().on("PATCH", "/managedresources/system").once().answer(409);
+    let mark = world.garden.request_count();
+    asks(&world, &json!({"settings": {"scheduling": {"visible": false}}}));
+    world.garden.wait_for("the end of the round", |_| {
+        let ends = |r: &Recorded| r.is_write() && r.path.ends_with("/seeds/conflicted/status");
+        let is_over =
+            world.garden.requests_since(mark).iter().any(ends) && operation(&world)["state"] == "Succeeded";
+        let seed = world.garden.seed(world.name)?;
+        (is_over && seed["status"]["observedGeneration"] == seed["metadata"]["generation"]).then_some(())
+    });
+    let found = world.seed.get(MANAGED_RESOURCES, "managedresources", "garden", "system").unwrap();
+    assert_eq!((conflict.hits(), found["spec"]["keepObjects"] == true), (1, false), "{found}");
+    agent.stop();
+}

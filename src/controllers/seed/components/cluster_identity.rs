@@ -29,6 +29,6 @@ fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     {
         return Ok(TaskStep::Done);
     }
-    let fill = |work: &Work| cluster_identity::fill(&work.cluster_identity);
+    let fill = |work: &Work| Ok(cluster_identity::fill(&work.cluster_identity));
     deploy_and_wait(work, attempt, cluster_identity::NAME, &fill)
 }

@@ -16,21 +16,22 @@ const APPLY_WITHIN: Duration = Duration::from_secs(10);
 /// Reading a store is cheap.
 const STORE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Writes a ManagedResource at the first attempt, then waits until its objects are healthy.
+/// Writes a ManagedResource once in a round, then waits until its objects are healthy.
 pub(super) fn deploy_and_wait(
     work: &mut Work,
     attempt: &Attempt,
     name: &str,
-    fill: &dyn Fn(&Work) -> Managed,
+    fill: &dyn Fn(&Work) -> Result<Managed, Failed>,
 ) -> Result<TaskStep, Failed> {
     let key = Key::new(GARDEN_NAMESPACE, name);
     let found = work.site.managed.store().get(&key);
-    if attempt.tries == 0 {
+    // Not by the number of the attempt: one that met a conflict has written nothing.
+    if work.generations.get(name).is_none() {
         if found.is_some_and(|found| found.apply_problem().is_some()) {
             // The applier's own backoff grows to five minutes, and the obstacle may be gone.
             managed::apply_again(&work.site.seed, &key)?;
         }
-        let generation = managed::deploy(&work.site.seed, &fill(work))?;
+        let generation = managed::deploy(&work.site.seed, &fill(work)?)?;
         work.generations.insert(name.to_owned(), generation);
     }
     let generation = work.generations.get(name).copied().unwrap_or_default();

@@ -24,8 +24,7 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
 };
 
 fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-    let is_protected = attempt.tries == 0 && is_protected(work)?;
-    deploy_and_wait(work, attempt, system::NAME, &|_| system::fill(is_protected))
+    deploy_and_wait(work, attempt, system::NAME, &|work| Ok(system::fill(is_protected(work)?)))
 }
 
 /// Whether the agent itself protects extension objects. A gardener-resource-manager does it with webhooks while it
