@@ -185,6 +185,8 @@ pub(crate) const OUTAGE_PROBE_MIN: Duration = Duration::from_millis(250);
 pub(crate) const OUTAGE_PROBE_MAX: Duration = Duration::from_secs(10);
 /// A ShootState. etcd accepts 1.5 MiB at once, and the garden may store it encrypted.
 pub(crate) const SHOOT_STATE_BYTES_MAX: usize = 5 << 18;
+/// The machines of a Shoot before they are compressed for its ShootState.
+pub(crate) const MACHINE_STATE_BYTES_MAX: usize = 16 << 20;
 /// Failed keys of one controller whose errors are remembered for the status page.
 pub(crate) const FAILED_KEYS_MAX: usize = 32;
 /// The text of such an error.
@@ -392,5 +394,15 @@ pub(crate) const SNAPSHOT_ATTEMPTS_MAX: u32 = 4;
 /// A file of the Secret with the credentials of a bucket.
 pub(crate) const SNAPSHOT_CREDENTIAL_BYTES_MAX: usize = 256 << 10;
 pub(crate) const ETCD_CONFIG_BYTES_MAX: usize = 256 << 10;
+/// A delta snapshot, unpacked. It lies on the disk; etcd-backup-restore writes one as soon as it holds 100 MiB of events.
+pub(crate) const SNAPSHOT_DELTA_BYTES_MAX: u64 = 4 << 30;
+/// One event of a delta snapshot. etcd takes 1.5 MiB by default, and etcd-backup-restore restores 10 MiB; base64 is longer.
+pub(crate) const SNAPSHOT_EVENT_BYTES_MAX: usize = 14 << 20;
+/// The events of one revision, which are held in memory and applied at once.
+pub(crate) const SNAPSHOT_REVISION_BYTES_MAX: usize = 28 << 20;
+/// The number of these events. The end of a lease deletes all of its keys at once: a kube-apiserver gives it 1000.
+pub(crate) const SNAPSHOT_REVISION_EVENTS_MAX: usize = 10_240;
+/// The list of an etcd's leases. A kube-apiserver has one lease for itself, and one for the events of each minute.
+pub(crate) const ETCD_LEASES_BYTES_MAX: usize = 1 << 20;
 /// The database of an etcd: etcd's documentation recommends at most 8 GiB.
 pub(crate) const ETCD_DATABASE_BYTES_MAX: u64 = 64 << 30;

@@ -8,7 +8,7 @@ _gardenlet() {
   local store="--directory --s3 --prefix"
   case $prev in
     --config | --kubeconfig | --log | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
-      --ca | --cert | --key | --result | --directory | --s3) files=yes ;;
+      --ca | --cert | --key | --result | --directory | --s3 | --from-directory | --from-s3) files=yes ;;
     -o | --output)
       if [[ "$command $verb" = "bundle export" || $command = support-bundle ]]; then files=yes; else words="json text yaml"; fi ;;
     --version) words="true false raw" ;;
@@ -48,10 +48,11 @@ _gardenlet() {
           esac ;;
         etcd)
           case $verb in
-            "$cur") words="install start snapshot list --help" ;;
+            "$cur") words="install start snapshot copy list --help" ;;
             install) words="--give --help" files=$([[ $cur = -* ]] || echo yes) ;;
             start) words="--etcd --etcdutl --etcd-config --data-dir $store --help" ;;
-            snapshot) words="--endpoint --ca --cert --key --keep --maintenance-window --wait --result $store --help" ;;
+            snapshot) words="--endpoint --ca --cert --key --keep --final --maintenance-window --wait --result $store --help" ;;
+            copy) words="--from-directory --from-s3 --wait --accept-loss --result $store --help" ;;
             list) words="$store --output -o --help" ;;
           esac ;;
         render)
@@ -66,7 +67,7 @@ _gardenlet() {
             "$cur") words="config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version run" ;;
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
-            etcd) words="install start snapshot list" ;;
+            etcd) words="install start snapshot copy list" ;;
           esac ;;
       esac ;;
   esac

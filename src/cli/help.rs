@@ -3,7 +3,7 @@
 use crate::components::archive::packed_text;
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 23] = [
+pub(super) const COMMANDS: [&str; 24] = [
     "run",
     "config",
     "config validate",
@@ -22,6 +22,7 @@ pub(super) const COMMANDS: [&str; 23] = [
     "etcd install",
     "etcd start",
     "etcd snapshot",
+    "etcd copy",
     "etcd list",
     "render",
     "completion",

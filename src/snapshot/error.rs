@@ -46,6 +46,14 @@ impl Error {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
     }
+
+    /// The error of a reader or writer of a store, which may contain one of these.
+    pub(super) fn of_store(doing: String, error: io::Error) -> Self {
+        match error.downcast::<Self>() {
+            Ok(ours) => ours,
+            Err(source) => Self::Io { doing, source },
+        }
+    }
 }
 
 impl fmt::Display for Error {

@@ -97,7 +97,7 @@ impl EtcdGateway {
     /// The status of etcd. Errors: it does not answer.
     pub(crate) fn status(&self) -> Result<EtcdStatus, Error> {
         let doing = "ask etcd for its status";
-        let mut response = self.call("status", doing, &SMALL)?;
+        let mut response = self.call("maintenance/status", b"{}", doing, &SMALL)?;
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
         let body = body.map_err(|source| Error::Net { doing: doing.to_owned(), source })?;
         let answer: StatusAnswer = view::parse(&body).map_err(|error| refused(doing, &error.to_string()))?;
@@ -113,7 +113,7 @@ impl EtcdGateway {
     /// The present database, followed by its digest. Errors: the stream does not start. The reader must check
     /// the digest, because a stream may end early.
     pub(crate) fn snapshot(&self) -> Result<impl Read, Error> {
-        let response = self.call("snapshot", "ask etcd for a snapshot", &STREAM)?;
+        let response = self.call("maintenance/snapshot", b"{}", "ask etcd for a snapshot", &STREAM)?;
         Ok(Chunks::new(response.body))
     }
 
@@ -121,16 +121,36 @@ impl EtcdGateway {
     /// Errors: etcd does not confirm it.
     pub(crate) fn defragment(&self) -> Result<(), Error> {
         let doing = "defragment etcd";
-        let mut response = self.call("defragment", doing, &DEFRAGMENT)?;
+        let mut response = self.call("maintenance/defragment", b"{}", doing, &DEFRAGMENT)?;
         let read = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
         read.map(drop).map_err(|source| Error::Net { doing: doing.to_owned(), source })
     }
 
-    fn call(&self, method: &str, doing: &str, limits: &RequestLimits) -> Result<HttpResponse, Error> {
-        let url = format!("{}/v3/maintenance/{method}", self.endpoint);
+    /// Sends a request that etcd answers from memory to a method of its API, such as `kv/txn`. Returns the answer. Errors: etcd
+    /// does not answer, refuses the request, or the answer is too long.
+    pub(super) fn ask(
+        &self,
+        method: &str,
+        body: &[u8],
+        doing: &str,
+        bytes_max: usize,
+    ) -> Result<Vec<u8>, Error> {
+        let mut response = self.call(method, body, doing, &SMALL)?;
+        let read = response.body.read_all(bytes_max);
+        read.map_err(|source| Error::Net { doing: doing.to_owned(), source })
+    }
+
+    fn call(
+        &self,
+        method: &str,
+        body: &[u8],
+        doing: &str,
+        limits: &RequestLimits,
+    ) -> Result<HttpResponse, Error> {
+        let url = format!("{}/v3/{method}", self.endpoint);
         let headers = [("Content-Type", "application/json")];
         let request =
-            HttpRequest { method: "POST", url: &url, headers: &headers, body: Some(b"{}"), gzip: false };
+            HttpRequest { method: "POST", url: &url, headers: &headers, body: Some(body), gzip: false };
         let failed = |source| Error::Net { doing: format!("{doing} ({})", self.endpoint), source };
         let mut response = self.http.send(&request, limits).map_err(failed)?;
         if response.status == 200 {

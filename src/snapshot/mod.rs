@@ -1,12 +1,18 @@
 //! Snapshots of an etcd: taken over its JSON gateway, stored in a directory or an S3 bucket, restored with etcd's own
-//! tool. Names and layout are those of etcd-backup-restore, so that each program can read the full snapshots of the
-//! other.
+//! tool. Names and layout are those of etcd-backup-restore, so that each program can restore the snapshots of the
+//! other. The agent takes only full snapshots.
 
 mod check;
+pub(crate) mod copy;
+mod delta;
 pub(crate) mod directory;
 mod error;
 pub(crate) mod gateway;
+pub(crate) mod last;
+#[cfg(test)]
+mod memory;
 pub mod name;
+mod proof;
 pub(crate) mod restore;
 pub(crate) mod retention;
 pub mod s3;

@@ -1,6 +1,8 @@
 //! The names of snapshots, in the format of etcd-backup-restore: `Full-<first revision>-<last revision>-<seconds since
 //! 1970>.gz`.
 //!
+//! The last snapshot before a Shoot moves to another seed has `.final` behind that.
+//!
 //! They are ordered by time. A new name never has an earlier time than an existing one, regardless of the clock, so the
 //! order is that in which snapshots were taken, even if the revisions of an etcd started again.
 
@@ -13,7 +15,7 @@ pub(crate) const VERSION: &str = "v2";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Full,
-    /// The changes since another one. Only etcd-backup-restore writes and reads these.
+    /// The changes since another one. Only etcd-backup-restore writes these; a restoration reads them.
     Delta,
 }
 
@@ -32,11 +34,15 @@ pub struct SnapshotName {
     /// The whole name, without folders.
     pub(crate) text: String,
     pub(crate) kind: Kind,
+    /// The revision with which its changes begin; 0 for a full one.
+    pub(crate) first: u64,
     /// The revision of etcd up to which it contains all changes.
     pub revision: u64,
     /// When it was taken.
     pub(crate) time: Timestamp,
     pub(crate) packing: Packing,
+    /// Whether nobody wrote to its etcd any more when it was taken.
+    pub(crate) is_final: bool,
 }
 
 /// The mark of a snapshot after which its etcd was shut down.
@@ -46,7 +52,24 @@ impl SnapshotName {
     /// The name of a new full snapshot.
     pub(crate) fn new(revision: u64, time: Timestamp) -> Self {
         let text = format!("Full-{:08}-{revision:08}-{}.gz", 0, time.unix());
-        Self { text, kind: Kind::Full, revision, time, packing: Packing::Gzip }
+        Self { text, kind: Kind::Full, first: 0, revision, time, packing: Packing::Gzip, is_final: false }
+    }
+
+    /// The name of the last full snapshot of an etcd that moves.
+    pub(crate) fn new_final(revision: u64, time: Timestamp) -> Self {
+        let plain = Self::new(revision, time);
+        Self { text: plain.text + FINAL, is_final: true, ..plain }
+    }
+
+    /// The name at a place where etcd goes on: without the mark.
+    pub(crate) fn continued(&self) -> Self {
+        let text = self.text.strip_suffix(FINAL).unwrap_or(&self.text).to_owned();
+        Self { text, is_final: false, ..self.clone() }
+    }
+
+    /// What decides which of two snapshots is newer. Of two of the same second and revision, the final one is.
+    pub(crate) const fn order(&self) -> (Timestamp, u64, bool) {
+        (self.time, self.revision, self.is_final)
     }
 
     /// Parses a name; `None` if it does not belong to a snapshot.
@@ -59,6 +82,7 @@ impl SnapshotName {
         };
         let (first, last) = (number(words.next()?)?, number(words.next()?)?);
         let end = words.next().filter(|_| words.next().is_none())?;
+        let is_final = end.ends_with(FINAL);
         let end = end.strip_suffix(FINAL).unwrap_or(end);
         let (time, packing) = match end.split_once('.') {
             None => (end, Packing::Plain),
@@ -69,7 +93,8 @@ impl SnapshotName {
             Some(_) => return None,
         };
         let time = Timestamp::from_unix(i64::try_from(number(time)?).ok()?);
-        (first <= last).then(|| Self { text: text.to_owned(), kind, revision: last, time, packing })
+        let text = text.to_owned();
+        (first <= last).then_some(Self { text, kind, first, revision: last, time, packing, is_final })
     }
 }
 
@@ -94,10 +119,7 @@ pub(crate) fn snapshots(entries: impl IntoIterator<Item = (String, u64)>) -> Vec
     let mut found: Vec<Snapshot> = entries
         .filter_map(|(name, bytes)| Some(Snapshot { name: SnapshotName::parse(&name)?, bytes }))
         .collect();
-    found.sort_by(|a, b| {
-        let key = |snapshot: &Snapshot| (snapshot.name.time, snapshot.name.revision);
-        key(a).cmp(&key(b)).then_with(|| a.name.text.cmp(&b.name.text))
-    });
+    found.sort_by(|a, b| a.name.order().cmp(&b.name.order()).then_with(|| a.name.text.cmp(&b.name.text)));
     found
 }
 
@@ -117,6 +139,13 @@ mod tests {
         let name = SnapshotName::new(1_234, at);
         assert_eq!(name.text, "Full-00000000-00001234-1600000000.gz");
         assert_eq!(SnapshotName::parse(&name.text), Some(name));
+        let last = SnapshotName::new_final(1_234, at);
+        assert_eq!(last.text, "Full-00000000-00001234-1600000000.gz.final");
+        assert_eq!(SnapshotName::parse(&last.text).as_ref(), Some(&last));
+        assert_eq!((last.continued(), last.is_final), (SnapshotName::new(1_234, at), true));
+        assert_eq!(SnapshotName::new(1_234, at).continued(), SnapshotName::new(1_234, at));
+        let first = |text: &str| SnapshotName::parse(text).map(|name| name.first);
+        assert_eq!(first("Incr-00000010-00000012-2.gz"), Some(10));
         // Each restoration adds a billion.
         assert_eq!(SnapshotName::new(1_000_001_234, at).text, "Full-00000000-1000001234-1600000000.gz");
         let table = [
@@ -150,11 +179,13 @@ mod tests {
             "Full-00000000-00000009-20.gz",
             "x",
             "Full-00000000-00000500-10.gz",
+            "Full-00000000-00000009-20.gz.final",
+            "Incr-00000009-00000009-20",
             "Incr-00000010-00000011-20",
         ];
         let all = snapshots(entries.map(|name| (name.to_owned(), 7)));
-        let revisions: Vec<u64> = all.iter().map(|snapshot| snapshot.name.revision).collect();
-        assert_eq!(revisions, [500, 9, 11]);
+        let found: Vec<_> = all.iter().map(|it| (it.name.revision, it.name.is_final)).collect();
+        assert_eq!(found, [(500, false), (9, false), (9, false), (9, true), (11, false)]);
         for (now, next) in [(5, 21), (20, 21), (30, 30)] {
             assert_eq!(next_time(&all, Timestamp::from_unix(now)).unix(), next, "{now}");
         }

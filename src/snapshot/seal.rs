@@ -13,6 +13,8 @@ const SEAL_BYTES: u64 = 32;
 pub(super) enum Unsealed {
     /// A file of this length has no digest at its end.
     Length(u64),
+    /// A delta of this length has no digest at its end.
+    DeltaLength(u64),
     /// The digest does not match.
     Digest,
 }
@@ -22,6 +24,9 @@ impl fmt::Display for Unsealed {
         match self {
             Self::Length(bytes) => {
                 write!(f, "its {bytes} bytes are not a database followed by a SHA-256; it was truncated")
+            }
+            Self::DeltaLength(bytes) => {
+                write!(f, "its {bytes} bytes are not events followed by a SHA-256; it was truncated")
             }
             Self::Digest => f.write_str("its SHA-256 does not match its content"),
         }
@@ -73,6 +78,18 @@ impl Seal {
         if self.bytes % SECTOR_BYTES != SEAL_BYTES || self.bytes == SEAL_BYTES {
             return Err(Unsealed::Length(self.bytes));
         }
+        self.check_digest()
+    }
+
+    /// The same for a delta snapshot, which may have any length. Errors: the reason why it is damaged.
+    pub(super) fn check_delta(self) -> Result<u64, Unsealed> {
+        if self.bytes <= SEAL_BYTES {
+            return Err(Unsealed::DeltaLength(self.bytes));
+        }
+        self.check_digest()
+    }
+
+    fn check_digest(self) -> Result<u64, Unsealed> {
         let is_right = self.context.finish().as_ref() == self.held.as_slice();
         if is_right { Ok(self.bytes) } else { Err(Unsealed::Digest) }
     }
@@ -110,5 +127,21 @@ mod tests {
             assert_eq!(found, Err(Unsealed::Length(u64::try_from(end).unwrap())), "{end}");
         }
         assert_eq!(check(&whole[..1_056], 100), Err(Unsealed::Digest));
+    }
+
+    #[test]
+    fn a_delta_has_any_length() {
+        let check = |all: &[u8]| {
+            let mut seal = Seal::default();
+            seal.update(all);
+            seal.check_delta()
+        };
+        let mut all = b"[]".to_vec();
+        all.extend_from_slice(ring::digest::digest(&SHA256, &all).as_ref());
+        assert_eq!(check(&all), Ok(34));
+        all[0] ^= 1;
+        assert_eq!(check(&all), Err(Unsealed::Digest));
+        assert_eq!(check(&all[..32]), Err(Unsealed::DeltaLength(32)));
+        assert_eq!(check(ring::digest::digest(&SHA256, b"").as_ref()), Err(Unsealed::DeltaLength(32)));
     }
 }

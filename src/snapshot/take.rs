@@ -9,6 +9,7 @@ use super::check;
 use super::error::Error;
 use super::gateway::{EtcdGateway, EtcdStatus};
 use super::name::{self, Kind, Packing, Snapshot, SnapshotName};
+use super::proof;
 use super::retention;
 use super::seal::Seal;
 use super::store::SnapshotStore;
@@ -132,7 +133,7 @@ fn known(all: &[Snapshot], revision: u64) -> Option<&Snapshot> {
 
 /// Why it cannot be restored, if the store does not hold all of it. A live etcd rarely has the revision of its newest snapshot, so
 /// this is seldom read.
-fn broken(store: &dyn SnapshotStore, snapshot: &Snapshot) -> Result<Option<String>, Error> {
+pub(super) fn broken(store: &dyn SnapshotStore, snapshot: &Snapshot) -> Result<Option<String>, Error> {
     match check::unpack(store, snapshot, &mut io::sink(), "nothing") {
         Ok(_) => Ok(None),
         Err(Error::Broken { why, .. }) => Ok(Some(why)),
@@ -147,16 +148,14 @@ fn is_worthwhile(status: &EtcdStatus) -> bool {
 }
 
 /// Streams the database to the store. It counts only if its digest matches, also when it is read back.
-fn write(
+pub(super) fn write(
     etcd: &dyn Etcd,
     store: &dyn SnapshotStore,
     name: SnapshotName,
     bytes_max: u64,
 ) -> Result<Snapshot, Error> {
-    let failed = |error: io::Error| match error.downcast::<Error>() {
-        Ok(ours) => ours,
-        Err(source) => Error::Io { doing: format!("write {} to {}", name.text, store.place()), source },
-    };
+    let failed =
+        |error: io::Error| Error::of_store(format!("write {} to {}", name.text, store.place()), error);
     let mut from = etcd.snapshot()?;
     let mut packed = GzEncoder::new(store.create(&name.text)?, Compression::fast());
     let (mut seal, mut piece, mut bytes) = (Seal::default(), vec![0; PIECE_BYTES], 0);
@@ -185,36 +184,18 @@ fn write(
     seal.check().map_err(|why| broken(format!("etcd's stream broke off: {why}")))?;
     let bytes = upload.finish()?;
     let sent = Snapshot { name, bytes };
-    prove(store, &sent, &digest).map(|()| sent)
-}
-
-/// Reads back what was sent. What the store holds instead is removed, because its name says that the revision is safe.
-fn prove(store: &dyn SnapshotStore, sent: &Snapshot, digest: &[u8]) -> Result<(), Error> {
-    let listed = store.list()?.into_iter().find(|listed| listed.name == sent.name);
-    let why = match listed {
-        None => "the store does not list it".to_owned(),
-        Some(listed) if listed.bytes != sent.bytes => {
-            format!("the store has {} bytes, and was sent {}", listed.bytes, sent.bytes)
-        }
-        Some(listed) => match check::unpack(store, &listed, &mut io::sink(), "nothing") {
-            Ok(found) if found == digest => return Ok(()),
-            Ok(_) => "the store has another database under this name".to_owned(),
-            Err(Error::Broken { why, .. }) => format!("the store has something else: {why}"),
-            Err(error) => return Err(error),
-        },
-    };
-    let removed = store.remove(&sent.name.text).err();
-    let left = removed.map(|error| format!("; remove it: {}", chain(&error))).unwrap_or_default();
-    Err(Error::Broken { name: sent.name.text.clone(), why: format!("{why}{left}") })
+    proof::prove(store, &sent, |listed| {
+        let found = check::unpack(store, listed, &mut io::sink(), "nothing")?;
+        Ok(found == digest)
+    })?;
+    Ok(sent)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
-
     use super::*;
     use crate::base::clock::Timestamp;
-    use crate::snapshot::store::Upload;
+    use crate::snapshot::memory::{MemoryStore, Spoil, fake, packed};
 
     #[test]
     fn etcd_is_defragmented_if_the_gain_justifies_a_pause() {
@@ -236,115 +217,6 @@ mod tests {
                 "{bytes} {bytes_in_use}"
             );
         }
-    }
-
-    /// An etcd whose stream has this number of sectors, of which this number of bytes arrive.
-    struct Fake {
-        revision: Cell<u64>,
-        in_use: Cell<u64>,
-        arrives: Cell<usize>,
-        defragments: Cell<Option<bool>>,
-    }
-
-    impl Etcd for Fake {
-        fn status(&self) -> Result<EtcdStatus, Error> {
-            Ok(EtcdStatus { revision: self.revision.get(), bytes: 40 << 20, bytes_in_use: self.in_use.get() })
-        }
-
-        fn snapshot(&self) -> Result<Box<dyn Read + '_>, Error> {
-            let mut all = vec![7; 4_096];
-            let digest = ring::digest::digest(&ring::digest::SHA256, &all);
-            all.extend_from_slice(digest.as_ref());
-            all.truncate(self.arrives.get());
-            Ok(Box::new(io::Cursor::new(all)))
-        }
-
-        fn defragment(&self) -> Result<(), Error> {
-            self.in_use.set(40 << 20);
-            match self.defragments.get() {
-                Some(true) => Ok(()),
-                _ => Err(Error::Unusable("no".to_owned())),
-            }
-        }
-    }
-
-    type Spoil = fn(&mut Vec<u8>);
-
-    /// A store in memory whose uploads may fail at their end, and whose removals may fail.
-    #[derive(Debug, Default)]
-    struct MemoryStore {
-        all: RefCell<Vec<(String, Vec<u8>)>>,
-        is_full: Cell<bool>,
-        is_locked: Cell<bool>,
-        /// What it does to a finished upload.
-        spoils: Cell<Option<Spoil>>,
-    }
-
-    struct Put<'a>(&'a MemoryStore, String, Vec<u8>);
-
-    impl io::Write for Put<'_> {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            if self.0.is_full.get() {
-                return Err(io::ErrorKind::StorageFull.into());
-            }
-            self.2.write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Upload for Put<'_> {
-        fn finish(mut self: Box<Self>) -> Result<u64, Error> {
-            let bytes = u64::try_from(self.2.len()).unwrap();
-            if let Some(spoil) = self.0.spoils.get() {
-                spoil(&mut self.2);
-            }
-            self.0.all.borrow_mut().push((self.1, self.2));
-            Ok(bytes)
-        }
-    }
-
-    impl SnapshotStore for MemoryStore {
-        fn place(&self) -> String {
-            "memory".to_owned()
-        }
-
-        fn list(&self) -> Result<Vec<Snapshot>, Error> {
-            let all = self.all.borrow();
-            Ok(name::snapshots(
-                all.iter().map(|(name, all)| (name.clone(), u64::try_from(all.len()).unwrap())),
-            ))
-        }
-
-        fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
-            let all = self.all.borrow();
-            let found = all.iter().find(|(name, _)| *name == snapshot.name.text);
-            let content = found.map(|(_, content)| content.clone());
-            Ok(Box::new(io::Cursor::new(content.ok_or_else(|| Error::Unusable("gone".to_owned()))?)))
-        }
-
-        fn create(&self, name: &str) -> Result<Box<dyn Upload + '_>, Error> {
-            Ok(Box::new(Put(self, name.to_owned(), Vec::new())))
-        }
-
-        fn remove(&self, name: &str) -> Result<(), Error> {
-            if self.is_locked.get() {
-                return Err(Error::Unusable("locked".to_owned()));
-            }
-            self.all.borrow_mut().retain(|(other, _)| other != name);
-            Ok(())
-        }
-
-        fn sweep(&self, _: Timestamp) -> Result<(), Error> {
-            if self.is_locked.get() { Err(Error::Unusable("locked".to_owned())) } else { Ok(()) }
-        }
-    }
-
-    fn fake() -> Fake {
-        let (arrives, in_use) = (Cell::new(usize::MAX), Cell::new(20 << 20));
-        Fake { revision: Cell::new(5), in_use, arrives, defragments: Cell::new(Some(true)) }
     }
 
     const ORDER: TakeOrder = TakeOrder { keep: 2, may_defragment: false };
@@ -389,15 +261,6 @@ mod tests {
         assert_eq!(store.list().unwrap(), []);
     }
 
-    /// A snapshot of a database of this byte.
-    fn packed(byte: u8) -> Vec<u8> {
-        let content = vec![byte; 4_096];
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(&content).unwrap();
-        packed.write_all(ring::digest::digest(&ring::digest::SHA256, &content).as_ref()).unwrap();
-        packed.finish().unwrap()
-    }
-
     #[test]
     fn an_upload_is_proved() {
         let (etcd, store, clock) = (fake(), MemoryStore::default(), Clock::system());
@@ -409,7 +272,7 @@ mod tests {
             (
                 // As long, whole, and not what was sent.
                 |all| *all = (8..=u8::MAX).map(packed).find(|other| other.len() == all.len()).unwrap(),
-                "the store has another database under this name",
+                "the store has another content under this name",
             ),
         ];
         for (spoil, expected) in table {

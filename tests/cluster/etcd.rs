@@ -101,12 +101,17 @@ impl Etcd {
 
     /// Calls a method of the key-value service.
     pub(crate) fn call(self, method: &str, body: &Value) -> Result<Value> {
+        self.ask(&format!("kv/{method}"), body)
+    }
+
+    /// Calls a method of any service.
+    pub(crate) fn ask(self, method: &str, body: &Value) -> Result<Value> {
         let doing = || format!("ask etcd on port {} for {method}", self.0);
         let mut stream = TcpStream::connect(("127.0.0.1", self.0)).doing(doing)?;
         stream.set_read_timeout(Some(Duration::from_secs(10))).doing(doing)?;
         let body = body.to_string();
         // With HTTP/1.0 the answer is one piece that ends with the connection.
-        let head = format!("POST /v3/kv/{method} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!("POST /v3/{method} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
         stream.write_all((head + &body).as_bytes()).doing(doing)?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).doing(doing)?;

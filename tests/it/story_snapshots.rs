@@ -362,7 +362,7 @@ fn a_refusal_has_a_remedy() {
 }
 
 /// The gateway of an etcd with a database of the given size: it answers two requests.
-fn gateway(megabytes: usize) -> String {
+pub(crate) fn gateway(megabytes: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     let serve = move || {

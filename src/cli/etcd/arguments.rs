@@ -11,6 +11,7 @@ use super::super::arguments::is_json;
 use super::super::usage::Usage;
 use crate::net::Url;
 use crate::shoot::window::DailyWindow;
+use crate::snapshot::copy::CopyOrder;
 use crate::snapshot::gateway::EtcdTlsFiles;
 use crate::snapshot::restore;
 
@@ -25,6 +26,7 @@ pub(super) enum EtcdCommand {
     },
     Start(Start),
     Snapshot(EtcdRun),
+    Copy(SnapshotCopy),
     List {
         place: StorePlace,
         as_json: bool,
@@ -41,7 +43,6 @@ pub(super) enum StorePlace {
 /// The arguments for starting etcd.
 #[derive(Debug)]
 pub(super) struct Start {
-    pub(super) etcd: PathBuf,
     pub(super) place: restore::EtcdPaths,
     pub(super) store: StorePlace,
 }
@@ -52,12 +53,29 @@ pub(super) struct EtcdRun {
     pub(super) endpoint: String,
     /// There are none without TLS.
     pub(super) files: Option<EtcdTlsFiles>,
-    pub(super) keep: usize,
-    pub(super) window: Option<DailyWindow>,
+    pub(super) order: RunOrder,
     /// How long to wait for an etcd that does not answer.
     pub(super) patience: Duration,
     pub(super) result: Option<PathBuf>,
     pub(super) store: StorePlace,
+}
+
+/// Which snapshot a run takes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum RunOrder {
+    /// The next one of many.
+    Regular { keep: usize, window: Option<DailyWindow> },
+    /// The last one before the etcd moves.
+    Final,
+}
+
+/// The arguments of a copy.
+#[derive(Debug)]
+pub(super) struct SnapshotCopy {
+    pub(super) from: StorePlace,
+    pub(super) to: StorePlace,
+    pub(super) order: CopyOrder,
+    pub(super) result: Option<PathBuf>,
 }
 
 /// The options of all commands.
@@ -66,10 +84,25 @@ struct Options {
     paths: Vec<(&'static str, PathBuf)>,
     texts: Vec<(&'static str, String)>,
     as_json: bool,
+    is_final: bool,
+    accepts_loss: bool,
 }
 
-const PATHS: [&str; 10] =
-    ["give", "etcd", "etcdutl", "etcd-config", "data-dir", "ca", "cert", "key", "result", "directory"];
+const PATHS: [&str; 13] = [
+    "give",
+    "etcd",
+    "etcdutl",
+    "etcd-config",
+    "data-dir",
+    "ca",
+    "cert",
+    "key",
+    "result",
+    "directory",
+    "s3",
+    "from-directory",
+    "from-s3",
+];
 const TEXTS: [&str; 5] = ["endpoint", "keep", "maintenance-window", "prefix", "wait"];
 
 /// The options of each command.
@@ -77,14 +110,20 @@ fn belongs(verb: &str, option: &str) -> bool {
     let own: &[&str] = match verb {
         "install" => return option == "give",
         "start" => &["etcd", "etcdutl", "etcd-config", "data-dir"],
-        "snapshot" => &["endpoint", "ca", "cert", "key", "keep", "maintenance-window", "result", "wait"],
+        "snapshot" => {
+            &["endpoint", "ca", "cert", "key", "keep", "maintenance-window", "final", "result", "wait"]
+        }
+        "copy" => &["from-directory", "from-s3", "accept-loss", "result", "wait"],
         _ => &[],
     };
     own.contains(&option) || ["directory", "s3", "prefix"].contains(&option)
 }
 
 /// The commands of `etcd`.
-const COMMANDS: [&str; 4] = ["etcd install", "etcd start", "etcd snapshot", "etcd list"];
+const COMMANDS: [&str; 5] = ["etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list"];
+
+/// How long a copy waits for a final snapshot, unless it is told otherwise.
+const PATIENCE_S: u64 = 300;
 
 /// Parses the arguments after `etcd`.
 pub(super) fn parse(args: Vec<OsString>) -> Result<EtcdCommand, Usage> {
@@ -109,7 +148,8 @@ fn task(command: &'static str, verb: &str, parser: &mut Parser) -> Result<EtcdCo
         match arg {
             Long("help") | Short('h') => return Ok(EtcdCommand::Help(command)),
             Long("output") | Short('o') if verb == "list" => options.as_json = is_json(&parser.value()?)?,
-            Long("s3") if belongs(verb, "s3") => options.paths.push(("s3", parser.value()?.into())),
+            Long("final") if belongs(verb, "final") => options.is_final = true,
+            Long("accept-loss") if belongs(verb, "accept-loss") => options.accepts_loss = true,
             Long(option) if belongs(verb, option) => {
                 let name = |names: &[&'static str]| names.iter().copied().find(|name| *name == option);
                 if let Some(name) = name(&PATHS) {
@@ -129,6 +169,7 @@ fn task(command: &'static str, verb: &str, parser: &mut Parser) -> Result<EtcdCo
         }
         "start" => EtcdCommand::Start(options.start()?),
         "snapshot" => EtcdCommand::Snapshot(options.run()?),
+        "copy" => EtcdCommand::Copy(options.copy()?),
         _ => EtcdCommand::List { place: options.store()?, as_json: options.as_json },
     })
 }
@@ -152,20 +193,67 @@ impl Options {
     }
 
     fn store(&self) -> Result<StorePlace, Usage> {
+        self.store_of("directory", "s3")
+    }
+
+    /// The store that one of two options names.
+    fn store_of(&self, directory: &str, s3: &str) -> Result<StorePlace, Usage> {
         let prefix = self.text("prefix").ok_or_else(|| missing("--prefix"))?;
-        match (self.path("directory"), self.path("s3")) {
+        match (self.path(directory), self.path(s3)) {
             (Some(root), None) => Ok(StorePlace::Directory { root, prefix }),
             (None, Some(credentials)) => Ok(StorePlace::S3 { credentials, prefix }),
-            (Some(_), Some(_)) => Err(wrong("give --directory or --s3, and not both")),
-            (None, None) => Err(missing("--directory or --s3")),
+            (Some(_), Some(_)) => Err(wrong(format!("give --{directory} or --{s3}, and not both"))),
+            (None, None) => Err(missing(&format!("--{directory} or --{s3}"))),
         }
+    }
+
+    /// The seconds to wait.
+    fn wait(&self, usual_s: u64) -> Result<Duration, Usage> {
+        let seconds =
+            |text: String| text.parse().map_err(|_| wrong(format!("--wait={text}: expected seconds")));
+        let seconds = self.text("wait").map(seconds).transpose()?.unwrap_or(usual_s);
+        Ok(Duration::from_secs(seconds))
+    }
+
+    fn copy(&self) -> Result<SnapshotCopy, Usage> {
+        Ok(SnapshotCopy {
+            from: self.store_of("from-directory", "from-s3")?,
+            to: self.store()?,
+            order: CopyOrder { patience: self.wait(PATIENCE_S)?, accepts_loss: self.accepts_loss },
+            result: self.path("result"),
+        })
+    }
+
+    fn order(&self) -> Result<RunOrder, Usage> {
+        let (keep, window) = (self.text("keep"), self.text("maintenance-window"));
+        if self.is_final {
+            return match (keep, window) {
+                (None, None) => Ok(RunOrder::Final),
+                _ => Err(wrong(
+                    "--final removes no snapshot and releases no space: give it without --keep and --maintenance-window",
+                )),
+            };
+        }
+        let keep = keep.ok_or_else(|| missing("--keep"))?;
+        let number = keep.parse().ok().filter(|keep| *keep > 0);
+        let keep = number.ok_or_else(|| wrong(format!("--keep={keep}: expected a number of 1 or more")))?;
+        let window = |text: String| {
+            let window = text.split_once(',').and_then(|(begin, end)| DailyWindow::parse(begin, end));
+            window.ok_or_else(|| {
+                wrong(format!(
+                    "--maintenance-window={text}: expected BEGIN,END, for example 220000+0100,230000+0100"
+                ))
+            })
+        };
+        let window = self.text("maintenance-window").map(window).transpose()?;
+        Ok(RunOrder::Regular { keep, window })
     }
 
     fn start(&self) -> Result<Start, Usage> {
         let need = |name: &str, option| self.path(name).ok_or_else(|| missing(option));
         Ok(Start {
-            etcd: need("etcd", "--etcd")?,
             place: restore::EtcdPaths {
+                etcd: need("etcd", "--etcd")?,
                 etcdutl: need("etcdutl", "--etcdutl")?,
                 config: need("etcd-config", "--etcd-config")?,
                 data: need("data-dir", "--data-dir")?,
@@ -189,26 +277,11 @@ impl Options {
                 "--endpoint={endpoint}: expected https://HOST:PORT, or http://HOST:PORT without --ca, --cert, --key"
             )));
         }
-        let keep = self.text("keep").ok_or_else(|| missing("--keep"))?;
-        let number = keep.parse().ok().filter(|keep| *keep > 0);
-        let keep = number.ok_or_else(|| wrong(format!("--keep={keep}: expected a number of 1 or more")))?;
-        let window = |text: String| {
-            let window = text.split_once(',').and_then(|(begin, end)| DailyWindow::parse(begin, end));
-            window.ok_or_else(|| {
-                wrong(format!(
-                    "--maintenance-window={text}: expected BEGIN,END, for example 220000+0100,230000+0100"
-                ))
-            })
-        };
-        let seconds =
-            |text: String| text.parse().map_err(|_| wrong(format!("--wait={text}: expected seconds")));
-        let seconds = self.text("wait").map(seconds).transpose()?.unwrap_or(0);
         Ok(EtcdRun {
             endpoint,
             files,
-            keep,
-            window: self.text("maintenance-window").map(window).transpose()?,
-            patience: Duration::from_secs(seconds),
+            order: self.order()?,
+            patience: self.wait(0)?,
             result: self.path("result"),
             store: self.store()?,
         })
@@ -233,27 +306,43 @@ mod tests {
         assert_eq!((to, give), ("/agent".into(), Some("/data".into())));
         let line = "start --etcd=e --etcdutl=u --etcd-config=f --data-dir=d --directory=d --prefix=p/q";
         let Ok(EtcdCommand::Start(start)) = parsed(line) else { panic!() };
-        let place = restore::EtcdPaths { etcdutl: "u".into(), config: "f".into(), data: "d".into() };
-        assert_eq!((start.etcd, start.place, start.store), ("e".into(), place, directory()));
+        let place = restore::EtcdPaths {
+            etcd: "e".into(),
+            etcdutl: "u".into(),
+            config: "f".into(),
+            data: "d".into(),
+        };
+        assert_eq!((start.place, start.store), (place, directory()));
         let line = "snapshot --endpoint=https://etcd-main-client:2379 --ca=a --cert=b --key=c --keep=7 \
                     --maintenance-window=220000+0100,230000+0100 --result=r --s3=c --prefix p --wait=600";
         let Ok(EtcdCommand::Snapshot(run)) = parsed(line) else { panic!() };
-        assert_eq!((run.endpoint.as_str(), run.keep, run.store), ("https://etcd-main-client:2379", 7, s3()));
-        assert_eq!(
-            (run.window, run.result),
-            (DailyWindow::parse("210000+0000", "220000+0000"), Some("r".into()))
-        );
+        assert_eq!((run.endpoint.as_str(), run.store), ("https://etcd-main-client:2379", s3()));
+        let window = DailyWindow::parse("210000+0000", "220000+0000");
+        assert_eq!((run.order, run.result), (RunOrder::Regular { keep: 7, window }, Some("r".into())));
         assert_eq!(run.files.map(|files| files.key), Some("c".into()));
         assert_eq!(run.patience, Duration::from_secs(600));
         let line = "snapshot --endpoint=http://127.0.0.1:2379 --keep 1 --s3 c --prefix=p";
         let Ok(EtcdCommand::Snapshot(run)) = parsed(line) else { panic!() };
-        assert!(run.files.is_none() && run.window.is_none() && run.result.is_none());
-        assert!(run.patience.is_zero());
+        assert!(run.files.is_none() && run.result.is_none() && run.patience.is_zero());
+        assert_eq!(run.order, RunOrder::Regular { keep: 1, window: None });
+        let line = "snapshot --endpoint=http://127.0.0.1:2379 --final --s3 c --prefix=p";
+        let Ok(EtcdCommand::Snapshot(run)) = parsed(line) else { panic!() };
+        assert_eq!(run.order, RunOrder::Final);
         let Ok(EtcdCommand::List { place, as_json }) = parsed("list --directory=d --prefix=p/q -o json")
         else {
             panic!()
         };
         assert_eq!((place, as_json), (directory(), true));
+        let Ok(EtcdCommand::Copy(copy)) = parsed("copy --from-s3=x --s3=c --prefix=p") else { panic!() };
+        let from = StorePlace::S3 { credentials: "x".into(), prefix: "p".to_owned() };
+        let order = CopyOrder { patience: Duration::from_secs(300), accepts_loss: false };
+        assert_eq!((copy.from, copy.to, copy.order, copy.result), (from, s3(), order, None));
+        let line = "copy --from-directory=x --directory=d --prefix=p/q --wait=7 --accept-loss --result=/r";
+        let Ok(EtcdCommand::Copy(copy)) = parsed(line) else { panic!() };
+        let from = StorePlace::Directory { root: "x".into(), prefix: "p/q".to_owned() };
+        let order = CopyOrder { patience: Duration::from_secs(7), accepts_loss: true };
+        assert_eq!((copy.from, copy.to, copy.order), (from, directory(), order));
+        assert_eq!(copy.result, Some("/r".into()));
         for (line, page) in
             [("--help", "etcd"), ("help", "etcd"), ("list -h", "etcd list"), ("start --help", "etcd start")]
         {
@@ -297,6 +386,24 @@ mod tests {
             (
                 format!("{snapshot} --endpoint=http://h --keep=0"),
                 "--keep=0: expected a number of 1 or more".to_owned(),
+            ),
+            (
+                format!("{snapshot} --endpoint=http://h --keep=1 --final"),
+                "--final removes no snapshot and releases no space".to_owned(),
+            ),
+            (
+                "list --prefix=p --s3=a --final".to_owned(),
+                "--final belongs to gardenlet etcd snapshot".to_owned(),
+            ),
+            ("copy --from-s3=a --prefix=p".to_owned(), "--directory or --s3 is missing".to_owned()),
+            ("copy --s3=a --prefix=p".to_owned(), "--from-directory or --from-s3 is missing".to_owned()),
+            (
+                "copy --from-s3=a --from-directory=b --s3=c --prefix=p".to_owned(),
+                "give --from-directory or --from-s3, and not both".to_owned(),
+            ),
+            (
+                "copy --from-s3=a --s3=c --prefix=p --wait=5m".to_owned(),
+                "--wait=5m: expected seconds".to_owned(),
             ),
             (
                 format!("{snapshot} --endpoint=http://h --keep=1 --wait=10m"),

@@ -19,8 +19,11 @@ use crate::base::stop::Stop;
 use crate::format::human;
 use crate::format::time::rfc3339;
 use crate::net::{AnonymousParty, ProxyPolicy, SystemDialer, TlsParty};
+use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, NEVER_EMPTY};
+use crate::snapshot::copy::{self, CopyEnd, CopyOutcome, Waiting};
 use crate::snapshot::directory::DirectoryStore;
 use crate::snapshot::gateway::EtcdGateway;
+use crate::snapshot::last;
 use crate::snapshot::name::{Kind, Snapshot};
 use crate::snapshot::restore::{self, PreparedData};
 use crate::snapshot::s3::credentials::Bucket;
@@ -31,7 +34,7 @@ use crate::snapshot::{Error, SnapshotStore};
 mod arguments;
 mod install;
 
-use arguments::{EtcdCommand, EtcdRun, Start, StorePlace, parse};
+use arguments::{EtcdCommand, EtcdRun, RunOrder, SnapshotCopy, Start, StorePlace, parse};
 
 /// The pause between requests to an etcd that does not answer.
 const LOOK: Duration = Duration::from_secs(5);
@@ -47,6 +50,7 @@ pub(super) fn main(io: &mut Io<'_>, args: Vec<OsString>, variable: Variable<'_>)
         Ok(EtcdCommand::Install { directory, give }) => install(io, &directory, give.as_deref()),
         Ok(EtcdCommand::Start(task)) => start(io, &task, variable),
         Ok(EtcdCommand::Snapshot(task)) => snapshot(io, &task, variable),
+        Ok(EtcdCommand::Copy(task)) => copy(io, &task, variable),
         Ok(EtcdCommand::List { place, as_json }) => {
             wants_json = as_json;
             list(io, &place, as_json, variable)
@@ -80,18 +84,34 @@ fn store(place: &StorePlace, variable: Variable<'_>) -> Result<Box<dyn SnapshotS
     }
 }
 
+/// A store that is needed because there are no data. Errors: it has no snapshots, and etcd must not start empty.
+fn filled(store: Box<dyn SnapshotStore>, is_never_empty: bool) -> Result<Box<dyn SnapshotStore>, Error> {
+    if !is_never_empty || !store.list()?.is_empty() {
+        return Ok(store);
+    }
+    Err(Error::Unusable(format!(
+        "there are no data that etcd could start with, and {} has no snapshots: etcd does not start empty while its Shoot is restored \
+         ({NEVER_EMPTY}); bring the snapshots there, or annotate the Shoot with {ACCEPT_LOSS}=true to begin with nothing",
+        store.place()
+    )))
+}
+
 /// Prepares the data directory and replaces this process by etcd.
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
-    let ready = restore::prepare(&task.place, || store(&task.store, variable), &mut tell)?;
-    if let PreparedData::Restored { snapshot, revision } = ready {
-        tell(&format!("{snapshot} (revision {revision}) is restored"));
+    let is_never_empty = variable(NEVER_EMPTY).is_some_and(|value| value == "true");
+    let open = || filled(store(&task.store, variable)?, is_never_empty);
+    let ready = restore::prepare(&task.place, open, &mut tell)?;
+    if let PreparedData::Restored { snapshot, deltas, revision } = ready {
+        let and =
+            if deltas == 0 { String::new() } else { format!(" with {}", human::counted(deltas, "delta")) };
+        tell(&format!("{snapshot}{and} (revision {revision}) is restored"));
     }
-    let mut etcd = Command::new(&task.etcd);
+    let mut etcd = Command::new(&task.place.etcd);
     etcd.arg(format!("--config-file={}", task.place.config.display()));
     // `exec` returns only if it failed.
     let source = etcd.exec();
-    Err(Error::Io { doing: format!("start {}", task.etcd.display()), source })
+    Err(Error::Io { doing: format!("start {}", task.place.etcd.display()), source })
 }
 
 fn snapshot(io: &mut Io<'_>, task: &EtcdRun, variable: Variable<'_>) -> Result<u8, Error> {
@@ -100,18 +120,71 @@ fn snapshot(io: &mut Io<'_>, task: &EtcdRun, variable: Variable<'_>) -> Result<u
     let taken = take_one(task, variable, &clock);
     let result = match &taken {
         Ok(outcome) => told(outcome, begun),
-        Err(error) => json!({"error": cut(&chain(error)), "time": rfc3339(begun)}),
+        Err(error) => failure(&chain(error), begun),
     };
-    if let Some(path) = &task.result
-        && let Err(error) = fs::write(path, result.to_string())
-    {
-        say(io, format_args!("gardenlet etcd snapshot: cannot write {}: {error}\n", path.display()));
-    }
+    leave(io, "snapshot", task.result.as_deref(), &result);
     let outcome = taken?;
     for warning in &outcome.warnings {
         say(io, format_args!("gardenlet etcd snapshot: {warning}\n"));
     }
     Ok(print(io, &format!("{result}\n")))
+}
+
+/// What the agent reads about a run that failed.
+fn failure(why: &str, begun: Timestamp) -> Value {
+    json!({"error": cut(why), "time": rfc3339(begun)})
+}
+
+/// Leaves the result where the agent finds it.
+fn leave(io: &mut Io<'_>, verb: &str, path: Option<&Path>, result: &Value) {
+    if let Some(path) = path
+        && let Err(error) = fs::write(path, result.to_string())
+    {
+        say(io, format_args!("gardenlet etcd {verb}: cannot write {}: {error}\n", path.display()));
+    }
+}
+
+fn copy(io: &mut Io<'_>, task: &SnapshotCopy, variable: Variable<'_>) -> Result<u8, Error> {
+    let (clock, stop) = (Clock::system(), Stop::new());
+    let begun = clock.now();
+    let mut tell = |text: &str| say(io, format_args!("gardenlet etcd copy: {text}\n"));
+    let ended = store(&task.from, variable).and_then(|from| {
+        let to = store(&task.to, variable)?;
+        copy::run(&*from, &*to, task.order, Waiting { clock: &clock, stop: &stop }, &mut tell)
+    });
+    let result = match &ended {
+        Ok(CopyEnd::Done(outcome)) => told_of_copy(outcome, begun),
+        Ok(CopyEnd::Refused(refusal)) => {
+            let mut result = failure(&refusal.why, begun);
+            result["acceptable"] = json!(refusal.is_loss);
+            result
+        }
+        Err(error) => failure(&chain(error), begun),
+    };
+    leave(io, "copy", task.result.as_deref(), &result);
+    match ended? {
+        CopyEnd::Done(_) => Ok(print(io, &format!("{result}\n"))),
+        CopyEnd::Refused(refusal) => {
+            let advice = if refusal.is_loss { "; --accept-loss copies what can be restored" } else { "" };
+            Err(Error::Unusable(format!("{}{advice}", refusal.why)))
+        }
+    }
+}
+
+fn told_of_copy(outcome: &CopyOutcome, begun: Timestamp) -> Value {
+    let mut told = json!({
+        "snapshot": outcome.full.as_ref().map(|name| &name.text),
+        "revision": outcome.revision,
+        "deltas": outcome.deltas,
+        "copied": outcome.copied,
+        "bytes": outcome.bytes,
+        "startsEmpty": outcome.starts_empty,
+        "time": rfc3339(begun),
+    });
+    if let Some(lost) = &outcome.lost {
+        told["lost"] = json!(cut(lost));
+    }
+    told
 }
 
 fn take_one(task: &EtcdRun, variable: Variable<'_>, clock: &Clock) -> Result<TakeOutcome, Error> {
@@ -122,8 +195,13 @@ fn take_one(task: &EtcdRun, variable: Variable<'_>, clock: &Clock) -> Result<Tak
     };
     let etcd = EtcdGateway::new(&task.endpoint, party, Arc::new(SystemDialer), clock.clone());
     wait_for(&etcd, task.patience, clock);
-    let may_defragment = task.window.is_some_and(|window| window.contains(clock.now()));
-    take::run(&etcd, &*store, take::TakeOrder { keep: task.keep, may_defragment }, clock)
+    match task.order {
+        RunOrder::Final => last::run(&etcd, &*store, clock),
+        RunOrder::Regular { keep, window } => {
+            let may_defragment = window.is_some_and(|window| window.contains(clock.now()));
+            take::run(&etcd, &*store, take::TakeOrder { keep, may_defragment }, clock)
+        }
+    }
 }
 
 /// Waits until etcd answers, but not longer than this: it may be starting.
@@ -146,6 +224,7 @@ fn told(outcome: &TakeOutcome, begun: Timestamp) -> Value {
         "kept": outcome.kept,
         "taken": outcome.is_taken,
         "defragmented": outcome.is_defragmented,
+        "final": outcome.snapshot.is_final,
     })
 }
 

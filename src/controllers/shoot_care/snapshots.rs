@@ -16,6 +16,7 @@ use crate::base::sorted::SortedMap;
 use crate::format::cron::Cron;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Error, ListParams};
+use crate::operation::components::etcd::plain::ended::EndedPod;
 use crate::operation::components::etcd::plain::snapshots::{NAME, SELECTOR, SINCE};
 use crate::runtime::controller::ReconcileContext;
 
@@ -26,8 +27,6 @@ use super::planes::Planes;
 const GRACE: Duration = Duration::from_secs(3_600);
 /// How far ahead schedules are evaluated.
 const AHEAD: Duration = Duration::from_secs(62 * 24 * 3_600);
-/// The maximum length of an error in a condition.
-const WORDS_MAX: usize = 500;
 
 const SIZE: (&str, &str) = (
     "gardenlet_etcd_database_bytes",
@@ -182,26 +181,17 @@ impl Job {
 impl SnapshotRun {
     /// `None` if the pod has not ended.
     fn read(pod: &Value) -> Option<Self> {
-        let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
-        let message = text(&ended["message"]).trim();
-        let told: Value = serde_json::from_str(message).unwrap_or_default();
+        let EndedPod { at: ended, told, failure, .. } = EndedPod::read(pod)?;
         let number = |field: &str| told[field].as_u64().unwrap_or_default();
-        let result = match told["error"].as_str() {
-            Some(error) => Err(error.to_owned()),
-            None if ended["exitCode"] == 0 => Ok(Taken {
-                at: time(&told["time"]).or_else(|| time(&ended["finishedAt"]))?,
+        let result = match failure {
+            Some(why) => Err(why),
+            None => Ok(Taken {
+                at: time(&told["time"]).unwrap_or(ended),
                 database_bytes: number("databaseBytes"),
                 in_use_bytes: number("databaseBytesInUse"),
             }),
-            None if message.is_empty() => Err(format!(
-                "its pod ended with {} (exit code {})",
-                text(&ended["reason"]),
-                ended["exitCode"]
-            )),
-            None => Err(message.to_owned()),
         };
-        let result = result.map_err(|why| why.chars().take(WORDS_MAX).collect());
-        Some(Self { ended: time(&ended["finishedAt"])?, result })
+        Some(Self { ended, result })
     }
 }
 

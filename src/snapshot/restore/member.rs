@@ -8,8 +8,10 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::TOUCHED;
 use crate::snapshot::error::Error;
+
+/// A file that etcd itself leaves in a directory if it ends before it has a member.
+pub(super) const TOUCHED: &str = ".touch";
 
 /// The data of an etcd.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,11 +1,10 @@
 //! Prepares the data directory of an etcd before it starts: unchanged if it contains a store that opens, otherwise from the
-//! newest valid snapshot, and empty only if a reachable store has none.
+//! newest valid full snapshot and all deltas that follow it, and empty only if a reachable store has none.
 
 use std::fs::{self, File};
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -19,27 +18,25 @@ use crate::base::{capped, random};
 use crate::format::yaml;
 use crate::limits;
 use member::Member;
+pub(crate) use paths::EtcdPaths;
+use replay::{REMEDY, Replay};
 
+mod apply;
+mod chain;
+mod leases;
 mod member;
+mod paths;
+mod program;
+mod replay;
+mod target;
 
 /// Added to the revision, so that no watcher sees a revision twice with different contents: more than an etcd
 /// writes between two snapshots.
 const REVISIONS_ADDED: &str = "1000000000";
-/// A file that etcd itself leaves in a directory if it ends before it has a member.
-const TOUCHED: &str = ".touch";
 /// The infix of the name of a working directory beside the data directory.
 const RESTORING: &str = ".restoring-";
 /// The infix of the name of data that etcd could not start with.
 const UNUSABLE: &str = ".unusable-";
-
-/// The paths of an etcd.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct EtcdPaths {
-    /// The tool that restores snapshots.
-    pub(crate) etcdutl: PathBuf,
-    pub(crate) config: PathBuf,
-    pub(crate) data: PathBuf,
-}
 
 /// The content of the data directory after the preparation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,7 +46,9 @@ pub(crate) enum PreparedData {
     New,
     Restored {
         snapshot: String,
-        /// Its revision, to which [`REVISIONS_ADDED`] is added.
+        /// The number of deltas that were applied to it.
+        deltas: usize,
+        /// The revision of the last of them, to which [`REVISIONS_ADDED`] is added.
         revision: u64,
     },
 }
@@ -62,7 +61,7 @@ pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
     open: impl FnOnce() -> Result<S, Error>,
     say: &mut dyn FnMut(&str),
 ) -> Result<PreparedData, Error> {
-    let flags = flags(place)?;
+    let config = configured(place)?;
     sweep(&place.data, say);
     let found = member::look(&place.data)?;
     if found == Member::Whole {
@@ -86,50 +85,104 @@ pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
     // A new name each time: a start that was killed may have left a process that still writes to its own.
     let work = beside(&place.data, &format!("{RESTORING}{}", random::hex(8)));
     fs::create_dir(&work).map_err(Error::io(format!("make {}", work.display())))?;
-    let done = restore_newest(place, &flags, &*store, &all, &work, say);
+    let done = restore_newest(place, &config, &*store, &all, &work, say);
     if done.is_ok() {
         sweep(&place.data, say);
     }
     done
 }
 
+/// The newest full snapshot that is whole, and the deltas that follow it.
 fn restore_newest(
     place: &EtcdPaths,
-    flags: &[String],
+    config: &EtcdConfig,
     store: &dyn SnapshotStore,
     all: &[Snapshot],
     work: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<PreparedData, Error> {
-    let (unpacked, restored) = (work.join("snapshot"), work.join("data"));
-    let mut broken = 0;
+    let unpacked = work.join("snapshot");
+    let mut broken = Vec::new();
     for snapshot in all.iter().rev().filter(|snapshot| snapshot.name.kind == Kind::Full) {
         let mut file = File::create(&unpacked).map_err(Error::io(format!("write {}", unpacked.display())))?;
         match check::unpack(store, snapshot, &mut file, &unpacked.display().to_string()) {
             Ok(_) => drop(file),
             Err(error @ Error::Broken { .. }) => {
                 say(&format!("{error}; continuing with the next older one"));
-                broken += 1;
+                broken.push(snapshot);
                 continue;
             }
             Err(error) => return Err(error),
         }
-        tell_of_deltas(all, snapshot, say);
+        let deltas = deltas_of(store, all, snapshot, &broken, say)?;
         say(&format!("restoring {} from {}", snapshot.name.text, store.place()));
-        restore(place, flags, &unpacked, &restored)?;
-        sync_tree(&restored)?;
-        put(&restored, &place.data, say)?;
-        return Ok(PreparedData::Restored {
-            snapshot: snapshot.name.text.clone(),
-            revision: snapshot.name.revision,
-        });
+        let replay = Replay { place, store, deltas: &deltas, quota: &config.quota, work };
+        return finish(&replay, config, snapshot, unpacked, say);
     }
     Err(Error::Unusable(format!(
-        "no snapshot of {} can be restored ({broken} full ones are broken, {} are deltas): this etcd does not start empty; \
+        "no snapshot of {} can be restored ({} full ones are broken, {} are deltas): this etcd does not start empty; \
          restore a good one, or move them all away to begin with nothing",
         store.place(),
-        all.len() - broken
+        broken.len(),
+        all.len() - broken.len()
     )))
+}
+
+/// Makes the data directory of an unpacked full snapshot and its deltas.
+fn finish(
+    replay: &Replay<'_>,
+    config: &EtcdConfig,
+    snapshot: &Snapshot,
+    unpacked: PathBuf,
+    say: &mut dyn FnMut(&str),
+) -> Result<PreparedData, Error> {
+    let (place, restored) = (replay.place, replay.work.join("data"));
+    let mut flags = config.flags.clone();
+    flags.extend([format!("--bump-revision={REVISIONS_ADDED}"), "--mark-compacted".to_owned()]);
+    let (mut from, mut revision) = (unpacked, snapshot.name.revision);
+    if !replay.deltas.is_empty() {
+        let replayed = replay.run(&from, say)?;
+        (from, revision) = (replayed.database, replayed.revision);
+        // The database of an etcd has no digest. It was checked just now.
+        flags.push("--skip-hash-check".to_owned());
+    }
+    program::restore(&place.etcdutl, &from, &restored, &flags)?;
+    sync_tree(&restored)?;
+    put(&restored, &place.data, say)?;
+    Ok(PreparedData::Restored { snapshot: snapshot.name.text.clone(), deltas: replay.deltas.len(), revision })
+}
+
+/// The deltas that follow a full snapshot. What is left out is said. Errors: they are not one history, so that etcd would start with
+/// a part of its data.
+fn deltas_of<'a>(
+    store: &dyn SnapshotStore,
+    all: &'a [Snapshot],
+    full: &Snapshot,
+    broken: &[&Snapshot],
+    say: &mut dyn FnMut(&str),
+) -> Result<Vec<&'a Snapshot>, Error> {
+    let chain = chain::follow(all, full, broken).map_err(|gap| {
+        Error::Unusable(format!(
+            "the delta snapshots of {} after {} cannot be restored: {gap}. {REMEDY}: the first one to move is {}",
+            store.place(),
+            full.name.text,
+            gap.at().name.text
+        ))
+    })?;
+    let (place, full) = (store.place(), &full.name.text);
+    for delta in chain.foreign {
+        let name = &delta.name.text;
+        say(&format!(
+            "{name} is of another history than {full}, and is not restored; move it out of {place} if nobody needs it"
+        ));
+    }
+    if let (Some(first), Some(last)) = (chain.lost.first(), chain.lost.last()) {
+        say(&format!(
+            "{} to {} continue a broken snapshot, and cannot be restored after {full}: changes up to revision {} are lost",
+            first.name.text, last.name.text, last.name.revision
+        ));
+    }
+    Ok(chain.apply)
 }
 
 fn beside(data: &Path, end: &str) -> PathBuf {
@@ -165,8 +218,16 @@ fn clear(path: &Path) -> Result<(), Error> {
     removed.map_err(Error::io(format!("remove {}", path.display())))
 }
 
-/// The part of etcd's configuration that `etcdutl` needs.
-fn flags(place: &EtcdPaths) -> Result<Vec<String>, Error> {
+/// The part of etcd's configuration that a restoration needs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct EtcdConfig {
+    /// For `etcdutl`.
+    flags: Vec<String>,
+    /// The limit of the database in bytes, if there is one.
+    quota: String,
+}
+
+fn configured(place: &EtcdPaths) -> Result<EtcdConfig, Error> {
     let path = place.config.display();
     let unusable = |why: &str| Error::Unusable(format!("{path}: {why}"));
     let text = capped::read_file(&place.config, limits::ETCD_CONFIG_BYTES_MAX);
@@ -196,37 +257,8 @@ fn flags(place: &EtcdPaths) -> Result<Vec<String>, Error> {
             value => flags.push(format!("--{key}={value}")),
         }
     }
-    Ok(flags)
-}
-
-/// Only etcd-backup-restore can apply delta snapshots.
-fn tell_of_deltas(all: &[Snapshot], chosen: &Snapshot, say: &mut dyn FnMut(&str)) {
-    let is_later = |s: &&Snapshot| {
-        s.name.kind == Kind::Delta
-            && s.name.revision > chosen.name.revision
-            && s.name.time >= chosen.name.time
-    };
-    let revisions = all.iter().filter(is_later).map(|s| s.name.revision);
-    if let Some(last) = revisions.max() {
-        say(&format!(
-            "changes up to revision {last} are in delta snapshots of etcd-backup-restore, which are not restored; {} ends with revision {}",
-            chosen.name.text, chosen.name.revision
-        ));
-    }
-}
-
-/// Runs `etcdutl` to create a data directory.
-fn restore(place: &EtcdPaths, flags: &[String], from: &Path, to: &Path) -> Result<(), Error> {
-    let mut command = Command::new(&place.etcdutl);
-    command.args(["snapshot", "restore"]).arg(from).arg("--data-dir").arg(to).args(flags);
-    command.arg(format!("--bump-revision={REVISIONS_ADDED}")).arg("--mark-compacted").stdin(Stdio::null());
-    let doing = format!("restore a snapshot with {}", place.etcdutl.display());
-    let status = command.status().map_err(Error::io(doing.clone()))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Error::Refused { doing, why: format!("it ended with {status}") })
-    }
+    let quota = config.get("quota-backend-bytes").and_then(Value::as_u64);
+    Ok(EtcdConfig { flags, quota: quota.map(|bytes| bytes.to_string()).unwrap_or_default() })
 }
 
 /// Syncs everything below a folder to the disk: after a power cut, a file with its final name must be complete.
@@ -259,7 +291,7 @@ fn put(restored: &Path, data: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Er
     } else {
         // Folders without a file.
         clear(&data.join("member"))?;
-        clear(&data.join(TOUCHED))?;
+        clear(&data.join(member::TOUCHED))?;
     }
     rename(restored, data)?;
     data.parent().map_or(Ok(()), sync)

@@ -29,7 +29,8 @@ impl Scene {
         fs::create_dir_all(root.join("volume")).unwrap();
         let (config, data) = (root.join("etcd.yaml"), root.join("volume/new.etcd"));
         let etcdutl = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/etcdutl");
-        let scene = Self { place: EtcdPaths { etcdutl, config, data }, said: RefCell::default(), root };
+        let place = EtcdPaths { etcd: "/bin/false".into(), etcdutl, config, data };
+        let scene = Self { place, said: RefCell::default(), root };
         scene.configure("initial-cluster-token: t\n");
         scene
     }
@@ -114,7 +115,8 @@ fn sealed(begin: &str) -> Vec<u8> {
 const LOG: &[u8] = &[4, 0, 0, 0, 0, 0, 0, 0x84, 1];
 
 fn restored(revision: u64) -> Result<PreparedData, String> {
-    Ok(PreparedData::Restored { snapshot: format!("Full-00000000-{revision:08}-{revision}.gz"), revision })
+    let snapshot = format!("Full-00000000-{revision:08}-{revision}.gz");
+    Ok(PreparedData::Restored { snapshot, deltas: 0, revision })
 }
 
 #[test]
@@ -203,12 +205,9 @@ fn the_newest_valid_snapshot_is_restored() {
     scene.keep(7, "seven");
     fs::create_dir(&scene.place.data).unwrap();
     fs::write(scene.place.data.join(".touch"), "").unwrap();
-    fs::write(scene.root.join("store/p/v2/Incr-00000013-00000020-20.gz"), "x").unwrap();
     fs::write(scene.root.join("store/p/v2/Incr-00000006-00000012-11.gz"), "x").unwrap();
     assert_eq!(scene.prepare(), restored(12));
     assert_eq!((scene.data(), scene.volume()), ("twelve".to_owned(), vec!["new.etcd".to_owned()]));
-    let said = scene.said();
-    assert!(said.contains("changes up to revision 20 are in delta snapshots"), "{said}");
     let called = fs::read_to_string(scene.place.data.join("member/called")).unwrap();
     let expected = "--name=etcd-main-0 --initial-cluster=etcd-main-0=http://p:2380 --initial-advertise-peer-urls=http://p:2380 \
                     --initial-cluster-token=t --bump-revision=1000000000 --mark-compacted\n";
@@ -265,6 +264,49 @@ fn broken_snapshots_are_skipped_and_named() {
         "{error}"
     );
     assert!(!scene.place.data.exists());
+}
+
+#[test]
+fn deltas_that_are_not_one_history_keep_etcd_from_starting() {
+    let scene = Scene::new();
+    scene.keep(5, "five");
+    let delta = |name: &str| fs::write(scene.root.join("store/p/v2").join(name), "x").unwrap();
+    delta("Incr-00000006-00000008-20.gz");
+    delta("Incr-00000010-00000012-30.gz");
+    let error = scene.prepare().unwrap_err();
+    let expected = [
+        "the delta snapshots of ",
+        " after Full-00000000-00000005-5.gz cannot be restored: revisions 9 to 9 are in no snapshot, and Incr-00000010-00000012-30.gz \
+         follows. This etcd does not start with a part of its data: ",
+        "move this one and all deltas after it away to lose what they contain: the first one to move is Incr-00000010-00000012-30.gz",
+    ];
+    expected.iter().for_each(|part| assert!(error.contains(part), "{error}"));
+    assert!(!scene.place.data.exists());
+    // With the remedy, a restoration needs an etcd.
+    fs::remove_file(scene.root.join("store/p/v2/Incr-00000010-00000012-30.gz")).unwrap();
+    let error = scene.prepare().unwrap_err();
+    assert_eq!(error, "apply delta snapshots with /bin/false: it ended with exit status: 1");
+    assert!(!scene.place.data.exists());
+    assert_eq!(scene.said().matches("it starts again").count(), 2);
+}
+
+#[test]
+fn deltas_that_are_left_out_are_named() {
+    let scene = Scene::new();
+    scene.keep(50, "fifty");
+    fs::write(scene.root.join("store/p/v2/Incr-00000900-00000950-20.gz"), "x").unwrap();
+    fs::write(scene.keep(70, "broken"), "x").unwrap();
+    fs::write(scene.root.join("store/p/v2/Incr-00000071-00000080-80.gz"), "x").unwrap();
+    fs::write(scene.root.join("store/p/v2/Incr-00000081-00000090-90.gz"), "x").unwrap();
+    assert_eq!(scene.prepare(), restored(50));
+    let said = scene.said();
+    for part in [
+        "Incr-00000900-00000950-20.gz is of another history than Full-00000000-00000050-50.gz, and is not restored",
+        "Incr-00000071-00000080-80.gz to Incr-00000081-00000090-90.gz continue a broken snapshot",
+        "changes up to revision 90 are lost",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
 }
 
 #[test]

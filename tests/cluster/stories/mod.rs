@@ -11,6 +11,7 @@ mod control_plane;
 mod crash;
 mod crowd;
 mod deletion;
+mod deltas;
 mod extension;
 mod families;
 mod faults;

@@ -21,18 +21,18 @@ use support::pki::Authority;
 use support::s3::{BUCKET, KEY_ID, REGION, S3Server, SECRET};
 
 /// The port for plain text, for the story; the next one is for TLS, and the one after it for peers.
-const PORT: u16 = 32_379;
+pub(super) const PORT: u16 = 32_379;
 /// The port of a server of S3.
 const BUCKET_PORT: u16 = PORT + 3;
 /// The longest duration of a step on a busy machine.
-const PATIENCE_S: u64 = 60;
+pub(super) const PATIENCE_S: u64 = 60;
 /// The number that a restoration adds to the revision.
-const ADDED: u64 = 1_000_000_000;
+pub(super) const ADDED: u64 = 1_000_000_000;
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// An etcd with its volume and its store.
-struct Site {
-    place: PathBuf,
+pub(super) struct Site {
+    pub(super) place: PathBuf,
     program: PathBuf,
     tools: [PathBuf; 2],
     store: Vec<String>,
@@ -40,7 +40,7 @@ struct Site {
 }
 
 impl Site {
-    fn new(lab: &Lab) -> Result<Self> {
+    pub(super) fn new(lab: &Lab) -> Result<Self> {
         let tool = |name: &str| {
             lab.environment.program(name).ok_or_else(|| Failure::new(format!("{name} not found")))
         };
@@ -99,11 +99,11 @@ impl Site {
         files.iter().try_for_each(|(name, text)| Ok(fs::write(self.place.join(name), text)?))
     }
 
-    fn data(&self) -> PathBuf {
+    pub(super) fn data(&self) -> PathBuf {
         self.place.join("volume/new.etcd")
     }
 
-    fn wipe(&self) -> Result<()> {
+    pub(super) fn wipe(&self) -> Result<()> {
         Ok(fs::remove_dir_all(self.data())?)
     }
 
@@ -114,7 +114,7 @@ impl Site {
     }
 
     /// Prepares the volume and becomes etcd.
-    fn begin(&mut self) -> Result<Process> {
+    pub(super) fn begin(&mut self) -> Result<Process> {
         let mut command = self.command("start");
         let [etcd, etcdutl] = &self.tools;
         command
@@ -127,7 +127,7 @@ impl Site {
     }
 
     /// The same, until it answers.
-    fn start(&mut self) -> Result<Process> {
+    pub(super) fn start(&mut self) -> Result<Process> {
         let mut process = self.begin()?;
         wait::until("etcd to answer", PATIENCE_S, || {
             process.ensure_running()?;
@@ -148,7 +148,7 @@ impl Site {
     }
 
     /// The message of a run, which is written for the kubelet.
-    fn snapshot(&self) -> Result<Value> {
+    pub(super) fn snapshot(&self) -> Result<Value> {
         let told: Value = serde_json::from_str(&run(&mut self.snapshot_command())?)?;
         let written: Value = serde_json::from_slice(&fs::read(self.place.join("result"))?)?;
         equal("the result", &written, &told)?;
@@ -162,16 +162,16 @@ impl Site {
         Ok(names.map(|entry| entry["name"].as_str().unwrap_or_default().to_owned()).collect())
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.place.join("store/entry/etcd-main/v2").join(name)
     }
 }
 
-fn call(method: &str, body: &Value) -> Result<Value> {
+pub(super) fn call(method: &str, body: &Value) -> Result<Value> {
     Etcd(PORT).call(method, body)
 }
 
-fn key(name: &str) -> String {
+pub(super) fn key(name: &str) -> String {
     base64::encode(name.as_bytes())
 }
 
@@ -179,17 +179,22 @@ fn put(name: &str, value: &[u8]) -> Result<()> {
     call("put", &json!({"key": key(name), "value": base64::encode(value)})).map(drop)
 }
 
-fn number(value: &Value) -> u64 {
+pub(super) fn number(value: &Value) -> u64 {
     value.as_u64().or_else(|| value.as_str()?.parse().ok()).unwrap_or_default()
 }
 
-fn revision() -> Result<u64> {
+pub(super) fn revision() -> Result<u64> {
     Ok(number(&call("range", &json!({"key": key("x")}))?["header"]["revision"]))
 }
 
 /// Whether a key exists.
-fn has(name: &str) -> Result<bool> {
+pub(super) fn has(name: &str) -> Result<bool> {
     Ok(number(&call("range", &json!({"key": key(name), "count_only": true}))?["count"]) == 1)
+}
+
+/// A new lease of so many seconds.
+pub(super) fn lease(seconds: u64) -> Result<u64> {
+    Ok(number(&Etcd(PORT).ask("lease/grant", &json!({"TTL": seconds}))?["ID"]))
 }
 
 /// Some megabytes, of which a part is no longer used.

@@ -12,6 +12,8 @@ use crate::components::managed::sha256_hex;
 use crate::kube::{Error, Seed};
 use crate::runtime::write;
 
+pub(crate) mod ended;
+pub(crate) mod moving;
 pub mod snapshots;
 
 use snapshots::Snapshots;

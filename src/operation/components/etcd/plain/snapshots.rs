@@ -20,6 +20,11 @@ pub(crate) const SELECTOR: &str = "app=etcd-main-snapshot";
 pub const NAME: &str = "etcd-main-snapshot";
 /// The Secret in which the extension of a BackupEntry describes how to reach the bucket.
 pub(crate) const SECRET: &str = "etcd-backup";
+/// The same for the bucket of the seed from which the Shoot moves.
+pub(crate) const SOURCE_SECRET: &str = "source-etcd-backup";
+
+/// The ConfigMap with variables for the start of etcd-main while its Shoot is restored.
+pub(super) const RESTORE: &str = "etcd-main-restore";
 
 /// Since when snapshots are taken on the present schedule: an annotation of the CronJob.
 pub(crate) const SINCE: &str = "snapshots.gardenlet.gardener.cloud/since";
@@ -81,7 +86,7 @@ impl Snapshots<'_> {
         }
     }
 
-    fn arguments(&self) -> [String; 2] {
+    pub(super) fn arguments(&self) -> [String; 2] {
         let (_, path, prefix) = self.volume();
         let store = match self.store {
             Store::Directory(_) => "directory",
@@ -141,12 +146,25 @@ impl Snapshots<'_> {
         etcd["command"] = json!(command);
         etcd["startupProbe"]["failureThreshold"] = json!(STARTS_MAX);
         etcd["livenessProbe"]["failureThreshold"] = json!(PAUSES_MAX);
+        // It comes and goes without a new pod template.
+        let restore = json!({"name": RESTORE, "optional": true});
+        etcd["envFrom"] = json!([{"configMapRef": restore}]);
         for mount in [program(true), store] {
             push(&mut etcd["volumeMounts"], mount);
         }
     }
 
     pub(super) fn cron_job(&self, input: &Input<'_>) -> Value {
+        let mut more = vec![format!("--keep={}", self.keep)];
+        let (begin, end) = self.window;
+        if !begin.is_empty() && !end.is_empty() {
+            more.push(format!("--maintenance-window={begin},{end}"));
+        }
+        self.cron_job_with(input, more)
+    }
+
+    /// The CronJob with arguments of its own.
+    pub(super) fn cron_job_with(&self, input: &Input<'_>, mut more: Vec<String>) -> Value {
         let names = [("agent", self.image), ("schedule", self.schedule)];
         let mut job = input.manifest("etcd/plain/cron-job.yaml", &names);
         job["spec"]["suspend"] = json!(self.is_suspended);
@@ -173,18 +191,13 @@ impl Snapshots<'_> {
         }
         let container = &mut template["spec"]["containers"][0];
         push(&mut container["volumeMounts"], mount);
-        let mut more = vec![format!("--keep={}", self.keep)];
-        let (begin, end) = self.window;
-        if !begin.is_empty() && !end.is_empty() {
-            more.push(format!("--maintenance-window={begin},{end}"));
-        }
         more.extend(self.arguments());
         more.into_iter().for_each(|argument| push(&mut container["args"], json!(argument)));
         job
     }
 }
 
-fn push(list: &mut Value, item: Value) {
+pub(super) fn push(list: &mut Value, item: Value) {
     if let Value::Array(list) = list {
         list.push(item);
     }
@@ -227,6 +240,12 @@ pub fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
 
 /// What is wrong with a bucket's Secret.
 pub(crate) fn lack(secret: &Value) -> Option<String> {
+    let what = unfit(secret)?;
+    Some(format!("Secret {SECRET} {what}, or edge.etcd.snapshots.store: Directory"))
+}
+
+/// Why a Secret does not name a bucket that the agent can use: the end of a sentence.
+pub(super) fn unfit(secret: &Value) -> Option<String> {
     let is_there = |key: &str| !text(&secret["data"][key]).is_empty();
     let mut missing: Vec<&str> = vec!["accessKeyID", "secretAccessKey", "bucketName"];
     // Storage with its own endpoint usually has no regions.
@@ -239,7 +258,6 @@ pub(crate) fn lack(secret: &Value) -> Option<String> {
         (missing, _) => format!("has no {}", missing.join(", ")),
     };
     Some(format!(
-        "Secret {SECRET} {what}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a provider of \
-         backups that is such, or edge.etcd.snapshots.store: Directory"
+        "{what}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a provider of backups that is such"
     ))
 }
