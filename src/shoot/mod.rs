@@ -1,6 +1,6 @@
 //! Shared parts of operations on a Shoot: facts about it ([`ShootView`]), the addresses of its API server, its Secrets and
-//! their copies in the garden, its published keys; clients of its cluster, whether the agent serves it, and the
-//! deletion of its content ([`cleaner`]).
+//! their copies in the garden, its published keys; its ShootState ([`state`]); clients of its cluster, whether the agent
+//! serves it, and the deletion of its content ([`cleaner`]).
 //!
 //! A flow calls these functions. They return at once, with "again" while they wait.
 
@@ -13,6 +13,7 @@ pub(crate) mod garden;
 pub(crate) mod inside;
 pub(crate) mod issuer;
 pub(crate) mod namespace;
+pub(crate) mod responsible;
 pub(crate) mod rewrite;
 pub mod rotation;
 pub mod secrets;
@@ -23,6 +24,7 @@ pub(crate) mod wildcard;
 pub(crate) mod window;
 
 pub(crate) use addresses::Outside;
+pub(crate) use responsible::ShootSeeds;
 pub(crate) use served::{ServedShoots, ServingState};
 pub(crate) use view::{RotationPhase, ShootView, ShootViewSources};
 

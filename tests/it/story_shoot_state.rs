@@ -1,6 +1,7 @@
 //! The ShootState in the garden: the keys of a Shoot and the states of its extensions, soon after each change, with the
 //! smallest number of writes. The test plays the extension.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
@@ -192,6 +193,18 @@ fn a_large_state_is_reported(world: &World, name: &'static str) {
     assert!(is_told, "no event about {name}");
 }
 
+/// The agent asks only for kinds that a Shoot without workers can have.
+fn only_possible_kinds_are_listed(world: &World) {
+    let is_list = |r: &&Recorded| r.info.verb == "list" && r.info.group == GROUP;
+    let is_of_shoot = |r: &&Recorded| {
+        r.info.namespace == technical_id(NAME) || r.info.object_name().starts_with(&technical_id(NAME))
+    };
+    let requests = world.seed.requests();
+    let listed = requests.iter().filter(is_list).filter(is_of_shoot).map(|r| r.info.resource.as_str());
+    let listed: BTreeSet<&str> = listed.collect();
+    assert_eq!(listed, ["backupentries", "dnsrecords", "extensions"].into());
+}
+
 fn reads(world: &World, mark: usize) -> usize {
     let is_read = |r: &&Recorded| r.info.resource == "shootstates" && !r.is_write() && r.status == 200;
     world.garden.requests_since(mark).iter().filter(is_read).count()
@@ -211,6 +224,7 @@ fn data_that_cannot_be_created_again_is_stored_in_the_garden() {
     let state = wait_for_state(&world, "the ShootState", created, |_| true);
     the_secrets_are_there(&world, &state);
     assert_eq!(state["spec"].as_object().unwrap().len(), 1, "{state}");
+    only_possible_kinds_are_listed(&world);
 
     a_secret_comes_and_goes(
         &world,

@@ -14,16 +14,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::api::extensions;
-use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION, SHOOT_STATE};
+use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION};
 use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
 use crate::backup::decide::{self, BackupPlan, State};
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
 use crate::config::backup::BackupEntryController;
+use crate::extension::DesiredExtension;
 use crate::extension::changed::has_ended;
 use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::problem;
-use crate::extension::{DesiredExtension, ExtensionResourceState};
 use crate::flow::Failed;
 use crate::format::view;
 use crate::kube::Patch;
@@ -33,6 +33,7 @@ use crate::runtime::informer::{Options, PartialObject};
 use crate::runtime::queue::Retry;
 use crate::runtime::source::WatchSource;
 use crate::runtime::store::Store;
+use crate::shoot::state::{self, extension_state};
 
 use super::Site;
 
@@ -304,21 +305,14 @@ fn ask(round: &BackupRound<'_>, operation: &str, wish: &DesiredExtension) -> Res
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
     let key = Key::new(round.key().namespace, shoot);
-    let Some(state) = round.garden().find(&SHOOT_STATE, &key)? else {
+    let Some(state) = state::find(round.garden(), &key)? else {
         return Err(ReconcileFailure::retry(format!(
             "the garden has no ShootState {key}, from which the BackupEntry is to be restored: the seed that it has left \
              makes it; if that cannot do so any more, create one with an empty spec"
         )));
     };
-    Ok(target.restore(seed, wish, &memory(&state, &target.key.name), now)?)
-}
-
-/// The state of an entry in a ShootState.
-fn memory(state: &Value, name: &str) -> ExtensionResourceState {
-    let all = state["spec"]["extensions"].as_array().into_iter().flatten();
-    let of = |known: &&Value| known["kind"] == "BackupEntry" && known["name"] == name;
-    let known = all.into_iter().find(of).cloned().unwrap_or_default();
-    ExtensionResourceState { state: known["state"].clone(), resources: known["resources"].clone() }
+    let memory = extension_state(&state, &target.resource.kind, &target.key.name, None);
+    Ok(target.restore(seed, wish, &memory, now)?)
 }
 
 #[cfg(test)]
@@ -362,17 +356,5 @@ mod tests {
                 "{wanted} {present} {last:?} {asked}"
             );
         }
-    }
-
-    #[test]
-    fn state_from_another_seed() {
-        let state = json!({"spec": {"extensions": [{"kind": "Extension", "name": "e", "state": 1},
-            {"kind": "BackupEntry", "name": "e", "state": {"x": 1}, "resources": [2]}, {"kind": "BackupEntry", "name": "f"}]}});
-        assert_eq!(
-            memory(&state, "e"),
-            ExtensionResourceState { state: json!({"x": 1}), resources: json!([2]) }
-        );
-        assert_eq!(memory(&state, "f"), ExtensionResourceState::default());
-        assert_eq!(memory(&Value::Null, "e"), ExtensionResourceState::default());
     }
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::collect::Digest;
 use crate::api::meta::text;
 use crate::base::clock::{Mono, Timestamp};
-use crate::shoot::has_workers;
+use crate::shoot::ShootSeeds;
+use crate::shoot::state::StateDigest;
 
 /// The delay from the first change to the check, so that simultaneous changes are written together.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -40,9 +40,9 @@ pub(crate) fn is_ready(last: Option<(&str, &str)>) -> bool {
 
 /// Decides from the garden's Shoot.
 pub(crate) fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
-    let is_ours = shoot["spec"]["seedName"] == seed;
-    // This version cannot collect the state of worker machines, so it would be lost.
-    if !is_ours || has_workers(shoot) || !shoot["metadata"]["deletionTimestamp"].is_null() {
+    // The seed to which a Shoot is to move has nothing of it yet, and must not overwrite what it needs.
+    let is_ours = ShootSeeds::of(shoot).operates() == seed;
+    if !is_ours || !shoot["metadata"]["deletionTimestamp"].is_null() {
         return ShootStateDecision::Nothing;
     }
     let last = &shoot["status"]["lastOperation"];
@@ -57,6 +57,15 @@ pub(crate) enum CheckTurn {
     Look,
 }
 
+/// What the garden has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct KeptState {
+    pub(crate) digest: StateDigest,
+    pub(crate) at: Timestamp,
+    /// It has the state of machines, which must stay even if the seed does not have it.
+    pub(crate) has_machines: bool,
+}
+
 /// The memory about a ShootState between two checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ShootStateMemory {
@@ -66,26 +75,27 @@ pub(crate) struct ShootStateMemory {
     looked: Option<Mono>,
     /// The time of the next check without changes.
     next: Option<Mono>,
-    /// The digest that the garden has, and since when.
-    pub(crate) known: Option<(Digest, Timestamp)>,
+    /// What the garden has.
+    pub(crate) known: Option<KeptState>,
     /// What the ShootState lacked at the last check, if that was reported.
-    lacked: Option<Digest>,
+    lacked: Option<StateDigest>,
 }
 
 impl ShootStateMemory {
     /// After a check. `lacked` is what the ShootState lacks, if that was reported.
-    pub(crate) fn looked(at: Mono, next: Mono, known: (Digest, Timestamp), lacked: Option<Digest>) -> Self {
+    pub(crate) fn looked(at: Mono, next: Mono, known: KeptState, lacked: Option<StateDigest>) -> Self {
         Self { due: None, looked: Some(at), next: Some(next), known: Some(known), lacked }
     }
 
     /// Whether to report an incomplete ShootState: after each write, and when it lacks something else than before.
-    pub(crate) fn is_news(&self, lacks: Option<Digest>, is_written: bool) -> bool {
+    pub(crate) fn is_news(&self, lacks: Option<StateDigest>, is_written: bool) -> bool {
         lacks.is_some() && (is_written || lacks != self.lacked)
     }
 
-    /// Nothing needs to be done before that time, unless something changes.
+    /// Nothing needs to be done before that time, unless something changes. The ShootState is read again then: a migration
+    /// writes it, too.
     pub(crate) fn rest(&mut self, until: Mono) {
-        (self.due, self.next) = (None, Some(until));
+        (self.due, self.next, self.known) = (None, Some(until), None);
     }
 
     /// Called for a change or when a check may be due. A failed check stays due.
@@ -132,6 +142,10 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    const fn kept() -> KeptState {
+        KeptState { digest: [1; 32], at: Timestamp::from_unix(1), has_machines: false }
+    }
+
     #[test]
     fn which_states_are_kept() {
         let shoot = |change: &dyn Fn(&mut Value)| {
@@ -147,7 +161,17 @@ mod tests {
         let table = [
             (shoot(&|_| {}), ShootStateDecision::Due),
             (shoot(&|shoot| shoot["spec"]["seedName"] = json!("other")), ShootStateDecision::Nothing),
-            (shoot(&|shoot| shoot["spec"]["provider"]["workers"] = json!([{}])), ShootStateDecision::Nothing),
+            (shoot(&|shoot| shoot["status"]["seedName"] = json!("edge")), ShootStateDecision::Due),
+            // Before its migration, a Shoot is still where it was.
+            (shoot(&|shoot| shoot["status"]["seedName"] = json!("other")), ShootStateDecision::Nothing),
+            (
+                shoot(&|shoot| {
+                    shoot["spec"]["seedName"] = json!("other");
+                    shoot["status"]["seedName"] = json!("edge");
+                }),
+                ShootStateDecision::Due,
+            ),
+            (shoot(&|shoot| shoot["spec"]["provider"]["workers"] = json!([{}])), ShootStateDecision::Due),
             (
                 shoot(&|shoot| shoot["metadata"]["deletionTimestamp"] = json!("x")),
                 ShootStateDecision::Nothing,
@@ -168,7 +192,7 @@ mod tests {
 
     #[test]
     fn changes_are_gathered() {
-        let known = ([1; 32], Timestamp::from_unix(1));
+        let known = kept();
         let mut memo = ShootStateMemory::default();
         // The first of many changes is checked ten seconds later, together with all until then.
         assert_eq!(memo.turn(s(100)), CheckTurn::Wait(s(110)));
@@ -186,11 +210,15 @@ mod tests {
         let mut memo = ShootStateMemory::default();
         memo.rest(s(600));
         assert_eq!(memo.turn(s(300)), CheckTurn::Wait(s(310)));
+        // While it rests, a migration may write.
+        let mut memo = ShootStateMemory::looked(s(1), s(2), known, None);
+        memo.rest(s(600));
+        assert_eq!(memo.known, None);
     }
 
     #[test]
     fn an_incomplete_state_is_reported_once_and_with_each_write() {
-        let known = ([1; 32], Timestamp::from_unix(1));
+        let known = kept();
         let (one, other) = (Some([2; 32]), Some([3; 32]));
         let memo = |lacks| ShootStateMemory::looked(s(1), s(2), known, lacks);
         for (before, lacks, is_written, expected) in [
@@ -213,8 +241,7 @@ mod tests {
     #[test]
     fn no_change_waits_for_a_minute() {
         for change in 0..60 {
-            let mut memo =
-                ShootStateMemory::looked(s(1_000), s(20_000), ([1; 32], Timestamp::from_unix(1)), None);
+            let mut memo = ShootStateMemory::looked(s(1_000), s(20_000), kept(), None);
             let CheckTurn::Wait(until) = memo.turn(s(1_000 + change)) else { panic!("a look at once") };
             assert!(until.saturating_sub(s(1_000 + change)) <= s(30), "{change}");
         }

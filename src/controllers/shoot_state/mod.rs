@@ -3,9 +3,9 @@
 //!
 //! Upstream writes them once per `controllers.shootState.syncPeriod`. Here they are also written after changes: woken
 //! by Secrets to keep, by states of extensions, and by a finished creation. Their content is not kept in memory: a hash
-//! shows whether the garden has it.
+//! shows whether the garden has it. While a Shoot moves to another seed, its migration writes the ShootState, and this
+//! controller does not.
 
-mod collect;
 pub(crate) mod decide;
 mod watch;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
-use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::lock::IgnorePoison;
 use crate::base::random;
@@ -34,10 +34,13 @@ use crate::runtime::pool::Lane;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
 
+use crate::shoot::state::{
+    self, CollectedState, CollectionScope, ControlPlanePlace, SELECTOR, ShootState, collect, machines_of,
+};
+
 use super::Site;
 
-use collect::{Content, Digest, Plane};
-use decide::{CheckTurn, ShootStateDecision, ShootStateMemory};
+use decide::{CheckTurn, KeptState, ShootStateDecision, ShootStateMemory};
 use watch::States;
 
 /// A ShootState must follow a change within a minute, also after failures.
@@ -69,7 +72,7 @@ fn watch_seed(site: &Site, group: &mut ControllerGroup, lane: &Lane, planes: &Pl
         None => known.all().into_iter().for_each(|key| woken.add(key)),
     }));
     let persisted = Options {
-        label_selector: collect::SELECTOR.to_owned(),
+        label_selector: SELECTOR.to_owned(),
         metadata_only: true,
         ..Options::all("seed/persisted-secrets", crate::api::core::SECRET)
     };
@@ -157,26 +160,45 @@ impl Reconciler for ShootStateReconciler {
             }
             ShootStateDecision::Due => {}
         }
-        let content = collect::collect(&self.site.seed, &Plane::of(&shoot))?;
         let memo = self.lock().get(key).copied().unwrap_or_default();
+        let present = self.present(key, memo.known)?;
+        let place = ControlPlanePlace::of(&shoot);
+        let content = collect(&self.site.seed, &place, CollectionScope::Possible, present.machines.as_ref())?;
         let now = cx.clock.now();
-        let written = self.apply(key, &content, memo.known, now)?;
+        let written = self.apply(key, &content, present.state, now)?;
         let lacks = content.lacks();
         let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
-        let next = decide::next(written.at, self.period(), now, random::unit());
+        let next = decide::next(written.state.at, self.period(), now, random::unit());
         // Only the event tells people that a ShootState is incomplete, so the next check writes a lost one again.
         let (next, told) = if is_owed { (next.min(decide::UNREADY), None) } else { (next, lacks) };
         let at = begun.saturating_add(next);
-        let memo = ShootStateMemory::looked(begun, at, (written.digest, written.at), told);
+        let memo = ShootStateMemory::looked(begun, at, written.state, told);
         self.lock().insert(key.clone(), memo);
         Ok(ReconcileOutcome::At(at))
     }
 }
 
-/// The state in the garden.
+/// What the garden has before a check.
+#[derive(Default)]
+struct PresentState {
+    state: Option<KeptState>,
+    /// The entry with the state of machines.
+    machines: Option<Value>,
+}
+
+impl PresentState {
+    fn of(found: &ShootState) -> Self {
+        let machines = machines_of(found.spec()).cloned();
+        // A state without a time is written again.
+        let at = parse_rfc3339(found.annotation(TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
+        let digest = state::digest(found.spec());
+        Self { state: Some(KeptState { digest, at, has_machines: machines.is_some() }), machines }
+    }
+}
+
+/// What the garden has after a check.
 struct Written {
-    digest: Digest,
-    at: Timestamp,
+    state: KeptState,
     /// It was written just now.
     is_new: bool,
 }
@@ -220,39 +242,39 @@ impl ShootStateReconciler {
         }
     }
 
-    /// Writes what the garden lacks. The garden's state is known, or is read.
+    /// What the garden has: known, or read. The state of machines is not kept in memory.
+    fn present(&self, key: &Key, known: Option<KeptState>) -> Result<PresentState, Error> {
+        match known {
+            Some(known) if !known.has_machines => Ok(PresentState { state: Some(known), machines: None }),
+            _ => {
+                let found = state::find(&self.site.garden, key)?;
+                Ok(found.as_ref().map(PresentState::of).unwrap_or_default())
+            }
+        }
+    }
+
+    /// Writes what the garden lacks.
     fn apply(
         &self,
         key: &Key,
-        content: &Content,
-        known: Option<(Digest, Timestamp)>,
+        content: &CollectedState,
+        present: Option<KeptState>,
         now: Timestamp,
     ) -> Result<Written, Error> {
-        let known = match known {
-            Some(known) => Some(known),
-            None => self.find(key)?,
-        };
-        if let Some((digest, at)) = known
-            && digest == content.digest
-            && !decide::is_due(at, self.period(), now)
+        if let Some(present) = present
+            && present.digest == content.digest
+            && !decide::is_due(present.at, self.period(), now)
         {
-            return Ok(Written { digest, at, is_new: false });
+            return Ok(Written { state: present, is_new: false });
         }
         self.write(key, content, now)?;
         log::info!(shoot = key.to_string().as_str(); "Wrote the ShootState");
-        Ok(Written { digest: content.digest, at: now, is_new: true })
+        let has_machines = machines_of(&content.spec).is_some();
+        let state = KeptState { digest: content.digest, at: now, has_machines };
+        Ok(Written { state, is_new: true })
     }
 
-    fn find(&self, key: &Key) -> Result<Option<(Digest, Timestamp)>, Error> {
-        let found = self.site.garden.find::<Value>(&SHOOT_STATE, key)?;
-        Ok(found.map(|found| {
-            // A state without a time is written again.
-            let at = parse_rfc3339(annotation(&found, TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
-            (collect::digest(&found["spec"]), at)
-        }))
-    }
-
-    fn write(&self, key: &Key, content: &Content, now: Timestamp) -> Result<(), Error> {
+    fn write(&self, key: &Key, content: &CollectedState, now: Timestamp) -> Result<(), Error> {
         let metadata = json!({"annotations": {TIMESTAMP: rfc3339(now)}});
         let mut spec = json!({"gardener": null, "extensions": null, "resources": null});
         for (list, entries) in content.spec.as_object().into_iter().flatten() {

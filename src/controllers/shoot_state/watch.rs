@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::Value;
 
-use super::collect::digest;
 use crate::api::meta::Key;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
@@ -16,6 +15,7 @@ use crate::runtime::informer::InformerCache;
 use crate::runtime::marks::{ListedMarks, Mark};
 use crate::runtime::source::{Listeners, Listening};
 use crate::runtime::store::StoreView;
+use crate::shoot::state::digest;
 
 /// The known facts about an object.
 struct KnownState {
