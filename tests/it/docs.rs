@@ -41,6 +41,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "needs a release: tests/packaging verifies one",
     ),
     ("sha256sum --check SHA256SUMS", "needs a release: tests/packaging verifies one"),
+    (
+        "kubectl --kubeconfig garden.kubeconfig get --raw /apis/core.gardener.cloud/v1beta1/namespaces/garden-p/shoots/s1 | jq -c '.spec.seedName = \"edge-2\"' | kubectl --kubeconfig garden.kubeconfig replace --raw /apis/core.gardener.cloud/v1beta1/namespaces/garden-p/shoots/s1/binding -f -",
+        "needs a Shoot and a second seed: the stories of moving Shoots send the same request",
+    ),
     ("gardenlet explain shoot garden-p/s1", "needs a Shoot: the story of Shoots in trouble runs it"),
     (
         "gardenlet explain shoot garden-p/s1 --config=gardenlet.yaml",

@@ -26,7 +26,7 @@ const TIME: Timestamp = Timestamp::from_unix(1_750_000_000);
 const OPERATION: &str = "gardener.cloud/operation";
 
 /// A garden with everything that Shoots need, except a Seed. It does not notice silent agents.
-fn garden() -> Garden {
+pub(crate) fn garden() -> Garden {
     let clock = Clock::new(Simulated::paced(pace::clock(), TIME, 20));
     let garden = Garden::start(&clock);
     garden.set_manager_share(Share { lifecycle: false, ..Share::default() });
@@ -38,7 +38,7 @@ fn garden() -> Garden {
 }
 
 /// A Seed that accepts Shoots, with changes of its spec.
-fn seed(name: &str, change: impl FnOnce(&mut Value)) -> Value {
+pub(crate) fn seed(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     let mut spec = prepare::seed_spec();
     spec["networks"]["shootDefaults"] = json!({"services": "100.64.0.0/13"});
     change(&mut spec);
@@ -52,17 +52,17 @@ fn make_ready(garden: &Garden, name: &str) {
     garden.merge_status(CORE, "seeds", ("", name), &status);
 }
 
-fn add_seed(garden: &Garden, name: &str) {
+pub(crate) fn add_seed(garden: &Garden, name: &str) {
     garden.apply(&[seed(name, |_| {})]);
     make_ready(garden, name);
 }
 
-fn shoot(garden: &Garden, name: &str) -> Value {
+pub(crate) fn shoot(garden: &Garden, name: &str) -> Value {
     garden.get(CORE, "shoots", "garden-p", name).unwrap()
 }
 
 /// A Shoot on Seed `edge-1`.
-fn add_bound(garden: &Garden, name: &str) -> Value {
+pub(crate) fn add_bound(garden: &Garden, name: &str) -> Value {
     let mut object = prepare::shoot(name);
     object["spec"]["seedName"] = "edge-1".into();
     garden.apply(&[object]);
@@ -78,13 +78,13 @@ fn settled(garden: &Garden, name: &str) -> Value {
     })
 }
 
-fn agent(garden: &Garden, seed: &str) -> Client {
+pub(crate) fn agent(garden: &Garden, seed: &str) -> Client {
     let user = format!("gardener.cloud:system:seed:{seed}");
     let kubeconfig = garden.kubeconfig_for(&user, &["gardener.cloud:system:seeds"]);
     garden.client_from(&kubeconfig, kube::Options::default())
 }
 
-fn patch(client: &Client, name: &str, subresource: &str, patch: &Value) -> Result<Value, Error> {
+pub(crate) fn patch(client: &Client, name: &str, subresource: &str, patch: &Value) -> Result<Value, Error> {
     let key = Key::new("garden-p", name);
     let path = match subresource {
         "" => SHOOT.object_path(&key),
@@ -98,14 +98,14 @@ fn annotate(client: &Client, name: &str, key: &str, value: &Value) -> Result<Val
 }
 
 /// Code and message of a refusal.
-fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
     match result.unwrap_err() {
         Error::Api(failure) => (failure.code, failure.message),
         other => panic!("{other:?}"),
     }
 }
 
-fn generation(object: &Value) -> i64 {
+pub(crate) fn generation(object: &Value) -> i64 {
     object["metadata"]["generation"].as_i64().unwrap()
 }
 
@@ -665,7 +665,7 @@ fn a_binding_changes_the_seed_and_nothing_else() {
     let (code, message) = refusal(bind(json!("edge-1")));
     assert!(code == 500 && message.contains("already assigned to the same seed"), "{message}");
     let (code, message) = refusal(bind(json!("plain")));
-    assert!(code == 403 && message.contains("seed \"plain\" has no backup"), "{message}");
+    assert!(code == 403 && message.contains("backup is not configured for seed \"plain\""), "{message}");
     let moved = bind(json!("edge-2")).unwrap();
     assert_eq!((text(&moved, "/spec/seedName"), generation(&moved)), ("edge-2", 3));
     let (code, message) = refusal(bind(Value::Null));

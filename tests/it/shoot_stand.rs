@@ -22,13 +22,13 @@ use support::keys::FixtureKeys;
 use support::shoot::{Listen, Options as SiteOptions, PREFIX, Routes, Site, Trouble};
 use support::{Options as ClusterOptions, TestCluster, pace};
 
-const SHOOT: &str = "shoot--test--one";
+pub(crate) const SHOOT: &str = "shoot--test--one";
 const ADDRESS: &str = "10.52.7.7";
 
 /// A seed with a site and the namespace of a Shoot in it.
-struct Rig {
-    site: Site,
-    seed: TestCluster,
+pub(crate) struct Rig {
+    pub(crate) site: Site,
+    pub(crate) seed: TestCluster,
     secrets: BTreeMap<&'static str, String>,
 }
 
@@ -37,7 +37,7 @@ impl Rig {
         Self::with(name, |seed| Site::in_process(seed, Share::default()))
     }
 
-    fn with(name: &str, start: impl FnOnce(&TestCluster) -> Site) -> Self {
+    pub(crate) fn with(name: &str, start: impl FnOnce(&TestCluster) -> Site) -> Self {
         let clock = Clock::new(Simulated::paced(pace::clock(), Timestamp::from_unix(1_795_352_540), 20));
         let seed = TestCluster::start(ClusterOptions::new(name, &clock));
         let site = start(&seed);
@@ -50,7 +50,7 @@ impl Rig {
         Self { site, seed, secrets }
     }
 
-    fn apply_server(&self, version: &str) {
+    pub(crate) fn apply_server(&self, version: &str) {
         self.seed.create("apps/v1", "deployments", &self.deployment(version));
     }
 
@@ -107,12 +107,21 @@ impl Rig {
 
     /// The parts of etcd that other components see: a StatefulSet with a volume, and its Service.
     fn apply_etcd(&self) {
+        self.apply_etcd_of(&json!({"containers": [{"name": "etcd", "image": "e:v3"}]}));
+    }
+
+    /// The same with another pod.
+    pub(crate) fn apply_etcd_of(&self, pod: &Value) {
         let labels = json!({"app": "etcd"});
         let claim = json!({"metadata": {"name": "main-etcd"}, "spec": {"accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "25Gi"}}}});
-        self.seed.create("apps/v1", "statefulsets", &json!({"metadata": {"name": "etcd-main", "namespace": SHOOT},
+        self.seed.create(
+            "apps/v1",
+            "statefulsets",
+            &json!({"metadata": {"name": "etcd-main", "namespace": SHOOT},
             "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "volumeClaimTemplates": [claim],
-                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "etcd", "image": "e:v3"}]}}}}));
+                "template": {"metadata": {"labels": labels}, "spec": pod}}}),
+        );
         self.seed.create(
             "v1",
             "services",
@@ -130,7 +139,7 @@ impl Rig {
         );
     }
 
-    fn wait_until_available(&self) -> Value {
+    pub(crate) fn wait_until_available(&self) -> Value {
         self.seed.wait_for("the API server of the Shoot", |seed| {
             let deployment = seed.get("apps", "deployments", SHOOT, "kube-apiserver")?;
             let progress =
@@ -155,12 +164,12 @@ impl Rig {
         Client::new(connection, options).unwrap()
     }
 
-    fn admin(&self) -> Client {
+    pub(crate) fn admin(&self) -> Client {
         let (certificate, key) = (self.data("admin", "tls.crt"), self.data("admin", "tls.key"));
         self.client(|connection| connection.with_certificate(certificate, key))
     }
 
-    fn pod(&self, name: &str) -> Value {
+    pub(crate) fn pod(&self, name: &str) -> Value {
         let mut pods = self.seed.store().list("", "pods", SHOOT);
         pods.retain(|pod| text(pod, "/metadata/name").starts_with(name));
         pods.pop().unwrap_or_default()

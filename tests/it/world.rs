@@ -86,7 +86,7 @@ pub struct World {
     pub name: &'static str,
     pub time: Arc<Simulated>,
     pub clock: Clock,
-    pub garden: Garden,
+    pub garden: Arc<Garden>,
     pub seed: TestCluster,
     pub preparation: Preparation,
     directory: PathBuf,
@@ -115,6 +115,19 @@ fn serial() -> u32 {
     NEXT.fetch_add(1, Ordering::SeqCst)
 }
 
+fn seed_cluster(clock: &Clock) -> TestCluster {
+    let mut seed = ClusterOptions::new("seed", clock);
+    seed.authorization = Authorization::Rbac;
+    TestCluster::start(seed)
+}
+
+/// A directory that no other world uses, with one for the account of the agent.
+fn new_directory() -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("gardenlet-it-{}-{}", std::process::id(), serial()));
+    std::fs::create_dir_all(directory.join(ACCOUNT_DIRECTORY)).unwrap();
+    directory
+}
+
 impl World {
     /// A garden and a seed that are ready for the agent of `seed`.
     pub fn start(options: &Options) -> Self {
@@ -122,28 +135,42 @@ impl World {
         let pace = if options.factor == 1 { Clock::system() } else { pace::clock() };
         let time = Simulated::paced(pace, options.begin, options.factor);
         let clock = Clock::new(time.clone());
-        let garden = Garden::start(&clock);
+        let garden = Arc::new(Garden::start(&clock));
         let preparation = Preparation::new(options.seed, clock.now());
         garden.apply(&preparation.garden());
         garden.apply(&prepare::provider());
         garden.apply(&[prepare::promised_backups()]);
-        let mut seed = ClusterOptions::new("seed", &clock);
-        seed.authorization = Authorization::Rbac;
-        let seed = TestCluster::start(seed);
-        let directory =
-            std::env::temp_dir().join(format!("gardenlet-it-{}-{}", std::process::id(), serial()));
-        std::fs::create_dir_all(directory.join(ACCOUNT_DIRECTORY)).unwrap();
-        let world = Self {
+        Self::of(Self {
             name: options.seed,
+            seed: seed_cluster(&clock),
             time,
             clock,
             garden,
-            seed,
             preparation,
-            directory,
+            directory: new_directory(),
             log_begin,
             refusals_expected: AtomicBool::new(false),
-        };
+        })
+    }
+
+    /// Another seed of the same garden, on the same clock, ready for an agent of its own.
+    pub fn beside(&self, seed: &'static str) -> Self {
+        let preparation = Preparation::new(seed, self.clock.now());
+        self.garden.apply(&[preparation.bootstrap_token()]);
+        Self::of(Self {
+            name: seed,
+            seed: seed_cluster(&self.clock),
+            time: self.time.clone(),
+            clock: self.clock.clone(),
+            garden: self.garden.clone(),
+            preparation,
+            directory: new_directory(),
+            log_begin: self.log_begin,
+            refusals_expected: AtomicBool::new(false),
+        })
+    }
+
+    fn of(world: Self) -> Self {
         world.prepare_seed();
         world
     }
@@ -212,7 +239,10 @@ impl World {
 
     /// The same with options.
     pub fn site_with(&self, options: SiteOptions) -> Site {
-        object::prepare_garden(&self.garden);
+        // Another seed of the same garden may have done it.
+        if self.garden.get(CORE, "cloudprofiles", "", "local").is_none() {
+            object::prepare_garden(&self.garden);
+        }
         object::prepare_seed(&self.seed);
         Site::in_process_with(&self.seed, Share::default(), options)
     }
@@ -450,7 +480,7 @@ impl Drop for World {
             let tail = &told[told.len().saturating_sub(120)..];
             let tail: Vec<&str> = tail.iter().map(|l| l.as_str()).collect();
             eprintln!("---- the last log lines, of all worlds:\n{}", tail.join("\n"));
-            for cluster in [&*self.garden, &self.seed] {
+            for cluster in [&**self.garden, &self.seed] {
                 let all = cluster.requests();
                 let tail = &all[all.len().saturating_sub(25)..];
                 let lines: Vec<String> = tail.iter().map(|r| format!("{} ({})", r.line(), r.user)).collect();

@@ -9,6 +9,7 @@
 //! - `garden/` does what an agent sees of gardener-apiserver, gardener-controller-manager and
 //!   gardener-scheduler.
 //! - `player.rs` plays the extensions of some kinds, against this server or a real one.
+//! - `backups.rs` and `names.rs` play extensions whose work a test looks at: buckets of etcds, names of the DNS.
 //! - `s3.rs` is a server for a bucket.
 //! - `policies.rs` has the objects of a seed whose pods connect to each other.
 //! - `shoot/` does the seed's part for Shoots without a node: kubelets, and the API servers of the Shoots.
@@ -42,8 +43,10 @@ pub mod s3;
 
 pub mod controllers;
 
+pub mod backups;
 pub mod cluster;
 pub mod garden;
+pub mod names;
 pub mod player;
 pub mod policies;
 pub mod shoot;

@@ -24,7 +24,27 @@ const FINALIZER: &str = "extensions.gardener.cloud/player";
 const LOOK: Duration = Duration::from_millis(100);
 const STACK_BYTES: usize = 512 << 10;
 
-/// What the extension does with the objects of a kind. It keeps no state but the objects.
+type DeedFn = dyn Fn(&Value, &str) -> bool + Send + Sync;
+
+/// What an extension does outside of its object, before it reports success: it gets the object and the operation. If it returns
+/// false, it tries again later.
+#[derive(Clone)]
+pub struct Deed(Arc<DeedFn>);
+
+impl Deed {
+    pub fn new(deed: impl Fn(&Value, &str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(deed))
+    }
+}
+
+impl std::fmt::Debug for Deed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Deed")
+    }
+}
+
+/// What the extension does with the objects of a kind. It keeps no state but the objects. A migrated object keeps its state, and
+/// one that shall wait for its state is left alone.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
     /// It fails with this state and `lastError`.
@@ -33,6 +53,8 @@ pub struct Manners {
     pub status: Value,
     /// It does nothing.
     pub is_silent: bool,
+    /// What it does outside of its object.
+    pub deed: Option<Deed>,
 }
 
 /// The seed in which it works. It repeats a failed write in the next round.
@@ -179,6 +201,10 @@ impl Player {
             _ => return,
         };
         if operation == "delete" && manners.error.is_some() && object["status"]["lastError"].is_object() {
+            return;
+        }
+        let deed = manners.deed.as_ref().filter(|_| manners.error.is_none());
+        if deed.is_some_and(|deed| !(deed.0)(object, operation)) {
             return;
         }
         locked(&self.asked).push((kind, key.1.to_owned(), operation));

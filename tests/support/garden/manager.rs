@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::port::Cluster;
 use super::scheduler::{self, Strategy};
-use super::{approver, buckets, installations, lifecycle, namespaces, projects, shoots};
+use super::{approver, buckets, installations, lifecycle, moving, namespaces, projects, shoots};
 use crate::api::failure::Failure;
 use crate::api::store::{Store, rest};
 use crate::api::write::Patch;
@@ -36,6 +36,8 @@ pub struct Share {
     pub projects: bool,
     /// Shoots keep a finalizer while they need extensions, and get the label with their status.
     pub shoots: bool,
+    /// Shoots that move get their constraint, and their ShootState stays.
+    pub moving: bool,
     /// Shoots are bound to Seeds, by this strategy.
     pub scheduler: Option<Strategy>,
 }
@@ -49,6 +51,7 @@ impl Default for Share {
             installations: true,
             projects: true,
             shoots: true,
+            moving: true,
             scheduler: Some(Strategy::SameRegion),
         }
     }
@@ -63,6 +66,7 @@ impl Share {
             installations: false,
             projects: false,
             shoots: false,
+            moving: false,
             scheduler: None,
         }
     }
@@ -185,6 +189,9 @@ fn sync(manager: &Manager) -> Result<(), Failure> {
     }
     if share.shoots {
         shoots::sync(manager)?;
+    }
+    if share.moving {
+        moving::sync(manager, &seeds)?;
     }
     if let Some(strategy) = share.scheduler {
         scheduler::sync(manager, strategy)?;

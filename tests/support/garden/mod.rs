@@ -28,6 +28,7 @@ pub mod columns;
 pub mod installations;
 pub mod lifecycle;
 pub mod manager;
+pub mod moving;
 pub mod namespaces;
 pub mod projects;
 pub mod scheduler;

@@ -7,7 +7,9 @@ use gardenlet::api::meta::Key;
 use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
+use super::etcd::{self, MEMBER};
 use super::files::Files;
+use super::jobs::{self, Ending};
 use super::scene::{Hands, Scene, condition, is_alive, is_beside, is_ready, labels, place};
 use super::server::Server;
 use super::settings::{Settings, probe_token};
@@ -40,12 +42,16 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
             if !is_alive(pod) {
                 match lingers(shared, pod) {
                     true => waits = true,
+                    false if is_held(pod) => hold(hands, pod, &Value::Null),
                     false => hands.bury(pod),
                 }
                 continue;
             }
-            // Stories set the end of a program themselves.
+            if labels(pod)["role"] == "apiserver" && !shared.options.lingers.is_zero() && !is_held(pod) {
+                hold(hands, pod, &json!([LINGERS]));
+            }
             if pod["spec"]["restartPolicy"] == "Never" {
+                waits |= run_to_its_end(shared, scene, pod);
                 continue;
             }
             let state = state(shared, scene, pod, &server);
@@ -56,12 +62,52 @@ pub fn look(shared: &Shared, scene: &Scene) -> bool {
     waits
 }
 
+/// The API server of this process knows no graceful deletion: a finalizer stands for it.
+const LINGERS: &str = "test.gardener.cloud/lingers";
+
+fn is_held(pod: &Value) -> bool {
+    list(pod, "/metadata/finalizers").iter().any(|finalizer| finalizer == LINGERS)
+}
+
+fn hold(hands: &Hands, pod: &Value, finalizers: &Value) {
+    hands.merge(&POD, pod, json!({"metadata": {"finalizers": finalizers}}));
+}
+
 /// Whether a pod in deletion still works.
 fn lingers(shared: &Shared, pod: &Value) -> bool {
     let time = shared.options.lingers;
     let is_server = labels(pod)["role"] == "apiserver";
     let told = from_rfc3339(text(pod, "/metadata/deletionTimestamp"));
     is_server && told.is_some_and(|told| told.plus(time) > shared.hands.client.clock().now())
+}
+
+/// Plays the program of a Job, once its pod can start. Stories set the end of other programs themselves. True if it waits.
+fn run_to_its_end(shared: &Shared, scene: &Scene, pod: &Value) -> bool {
+    let Some(etcds) = shared.options.etcds.as_ref().filter(|_| jobs::is_played(pod) && !jobs::has_ended(pod))
+    else {
+        return false;
+    };
+    if let Some(state) = obstacle(shared, scene, pod) {
+        write(&shared.hands, pod, &state);
+        return true;
+    }
+    let (code, message) = match jobs::run(shared, scene, etcds, pod) {
+        Ending::Waits => {
+            write(&shared.hands, pod, &State::Running { is_ready: true });
+            return true;
+        }
+        Ending::Ended(Ok(message)) => (0, message.to_string()),
+        Ending::Ended(Err(message)) => (1, message.to_string()),
+    };
+    let container = &pod["spec"]["containers"][0];
+    let (phase, reason) = if code == 0 { ("Succeeded", "Completed") } else { ("Failed", "Error") };
+    let now = shared.hands.now();
+    let ended =
+        json!({"exitCode": code, "reason": reason, "message": message, "startedAt": now, "finishedAt": now});
+    let told = json!([{"name": container["name"], "image": container["image"], "imageID": "", "restartCount": 0,
+        "ready": false, "started": false, "state": {"terminated": ended}}]);
+    shared.hands.set_status(&POD, pod, json!({"phase": phase, "startTime": now, "containerStatuses": told}));
+    true
 }
 
 /// The API server of a Shoot.
@@ -80,6 +126,9 @@ fn serve(shared: &Shared, scene: &Scene, namespace: &Value) -> Serving {
     let running = shared.servers().get(name).cloned();
     let Some(pod) = chosen else {
         if let Some(server) = running {
+            if is_ending(shared, scene, &server) {
+                return Serving::In(server);
+            }
             server.stop();
             server.set_controllers(None);
         }
@@ -104,6 +153,17 @@ fn serve(shared: &Shared, scene: &Scene, namespace: &Value) -> Serving {
     server.set_healthy(server.etcd().iter().all(|host| answers(scene, pod, host)));
     server.set_controllers(controllers_ca(&shared.hands.client, scene, name).as_deref());
     Serving::In(server)
+}
+
+/// Whether the last pod of a server still works: in its deletion, or before somebody deletes it. Who looks at data that move must see
+/// that it does not end with its Deployment.
+fn is_ending(shared: &Shared, scene: &Scene, server: &Server) -> bool {
+    let pod = server.pod();
+    let mut pods = scene.pods.iter().filter(|found| pod.as_deref() == found["metadata"]["uid"].as_str());
+    pods.any(|found| match is_alive(found) {
+        true => shared.options.etcds.is_some(),
+        false => lingers(shared, found),
+    })
 }
 
 /// Whether a server that has not listened yet can listen at its address.
@@ -143,7 +203,7 @@ fn chosen<'a>(shared: &Shared, scene: &'a Scene, deployment: &Value) -> Option<&
 }
 
 /// Whether the Service that `host` names, in the namespace of the pod, has a ready endpoint.
-fn answers(scene: &Scene, pod: &Value, host: &str) -> bool {
+pub fn answers(scene: &Scene, pod: &Value, host: &str) -> bool {
     let name = host.split('.').next().unwrap_or_default();
     let service = Scene::find(&scene.services, text(pod, "/metadata/namespace"), name);
     service.is_some_and(|service| scene.behind(service).any(is_ready))
@@ -163,7 +223,7 @@ fn controllers_ca(client: &Client, scene: &Scene, namespace: &str) -> Option<Str
 }
 
 /// Reads Secrets and ConfigMaps of a namespace.
-fn finder<'a>(client: &'a Client, namespace: &'a str) -> impl Fn(&str, &str) -> Option<Value> + 'a {
+pub fn finder<'a>(client: &'a Client, namespace: &'a str) -> impl Fn(&str, &str) -> Option<Value> + 'a {
     move |resource, name| {
         let resource = if resource == "secrets" { &SECRET } else { &CONFIG_MAP };
         client.find(resource, &Key::new(namespace, name)).ok().flatten()
@@ -213,6 +273,10 @@ fn state(shared: &Shared, scene: &Scene, pod: &Value, server: &Serving) -> State
     let (namespace, name) = place(pod);
     if shared.trouble_of(namespace, name) == Some(Trouble::NeverReady) {
         return State::Running { is_ready: false };
+    }
+    let etcds = shared.options.etcds.as_ref().filter(|_| name == MEMBER);
+    if let Some(Err(why)) = etcds.map(|etcds| etcd::start(shared, scene, etcds, pod)) {
+        return State::Waiting("CrashLoopBackOff", why);
     }
     if labels(pod)["app"] != "kubernetes" || labels(pod)["role"] != "apiserver" {
         return State::Running { is_ready: true };

@@ -12,6 +12,9 @@
 //!   ServiceAccounts and versions are those that arguments and mounted files name; a file that is missing kills it. It ends
 //!   with the last pod of the Deployment and starts again with each new pod. It keeps its data, in place of etcd, as long as
 //!   the namespace exists. The work of kube-controller-manager in the Shoot is done while one of its pods is ready.
+//! - **Data that move** ([`Options::etcds`]; `etcd.rs`, `jobs.rs`, `buckets.rs`, `ledger.rs`). With them the data belong to the
+//!   claim of etcd-main: a new one begins with the newest snapshot of its bucket. Jobs take and copy snapshots. The buckets
+//!   are shared by all sites of a test, and so is a ledger, which knows who serves which data and names what is wrong.
 //! - **Services and claims** (`network.rs`): ingress addresses, EndpointSlices, bound volumes, and the way to the servers.
 //!
 //! # How an agent reaches such a server
@@ -26,10 +29,14 @@
 //!   Service that exposes it ([`Listen::NodePort`]), and the agent is configured with `edge.exposure.type: NodePort` and
 //!   `edge.exposure.address: 127.0.0.1`. A server does not begin before its Service has such a port.
 
+pub mod buckets;
 pub mod crowd;
+pub mod etcd;
 pub mod files;
 pub mod history;
+pub mod jobs;
 pub mod kubelet;
+pub mod ledger;
 pub mod network;
 pub mod object;
 pub mod routes;
@@ -49,6 +56,7 @@ use gardenlet::base::thread;
 use gardenlet::kube::Client;
 use serde_json::Value;
 
+use self::etcd::{Etcds, Volume};
 pub use self::routes::Routes;
 use self::scene::{Hands, Scene};
 use self::server::Server;
@@ -114,6 +122,8 @@ pub struct Options {
     pub min_ready: Option<Duration>,
     /// How long a pod of kube-apiserver keeps working in its deletion.
     pub lingers: Duration,
+    /// How the data of etcd-main outlive their namespace. None: they do not.
+    pub etcds: Option<Etcds>,
 }
 
 impl Default for Options {
@@ -126,6 +136,7 @@ impl Default for Options {
             node_addresses,
             min_ready: None,
             lingers: Duration::ZERO,
+            etcds: None,
         }
     }
 }
@@ -137,6 +148,8 @@ pub struct Shared {
     routes: Routes,
     clock: Clock,
     servers: Mutex<BTreeMap<String, Arc<Server>>>,
+    /// The data of etcd-main, by namespace, if they outlive it.
+    volumes: Mutex<BTreeMap<String, Volume>>,
     /// By namespace and name of a workload or claim.
     troubles: Mutex<BTreeMap<(String, String), Trouble>>,
     /// The storage that notifies of changes, if there is one.
@@ -147,6 +160,10 @@ pub struct Shared {
 impl Shared {
     fn servers(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Server>>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn volumes(&self) -> MutexGuard<'_, BTreeMap<String, Volume>> {
+        self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn troubles(&self) -> MutexGuard<'_, BTreeMap<(String, String), Trouble>> {
@@ -175,7 +192,13 @@ impl Shared {
             Listen::Anywhere => 0,
             Listen::NodePort => network::node_port(scene, name).map_or(0, |address| address.port()),
         };
-        let make = || Arc::new(Server::new(name, uid, &self.clock, port));
+        let make = || {
+            let server = Server::new(name, uid, &self.clock, port);
+            if let Some(etcds) = &self.options.etcds {
+                etcd::fill(self, etcds, namespace, &server);
+            }
+            Arc::new(server)
+        };
         let mut servers = self.servers();
         let server = servers.entry(name.to_owned()).or_insert_with(make);
         server.clone()
@@ -202,6 +225,10 @@ impl Shared {
             self.routes.set(&name, BTreeMap::new());
             server.stop();
         }
+        let has_namespace =
+            |name: &str| scene.namespaces.iter().any(|found| text(found, "/metadata/name") == name);
+        // A claim of a later namespace has another UID.
+        self.volumes().retain(|name, _| has_namespace(name));
     }
 
     /// One look at everything. True if something waits for time, or for a change without notice.
@@ -223,6 +250,9 @@ impl Shared {
         // A server that has just begun.
         network::write_routes(self, &scene);
         if self.options.manager == Manager::Ours {
+            if self.options.etcds.is_some() {
+                waits |= jobs::look(self, &scene);
+            }
             waits |= workloads::look(&self.hands, &scene, self.options.min_ready);
             network::write_slices(&self.hands, &scene);
         }
@@ -286,6 +316,7 @@ impl Site {
             hands: Hands::new(client),
             routes: Routes::default(),
             servers: Mutex::default(),
+            volumes: Mutex::default(),
             troubles: Mutex::default(),
             store,
             stop: Stop::new(),

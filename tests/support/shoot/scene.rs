@@ -10,6 +10,7 @@ use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
 use serde_json::{Value, json};
 
+use super::jobs::JOB;
 use crate::api::selector;
 use crate::api::store::Store;
 use crate::encoding::{rfc3339, rfc3339_micro};
@@ -28,6 +29,7 @@ pub struct Scene {
     pub claims: Vec<Value>,
     pub services: Vec<Value>,
     pub slices: Vec<Value>,
+    pub jobs: Vec<Value>,
 }
 
 impl Scene {
@@ -53,6 +55,7 @@ impl Scene {
             claims: within(&PERSISTENT_VOLUME_CLAIM)?,
             services: within(&SERVICE)?,
             slices: within(&ENDPOINT_SLICE)?,
+            jobs: within(&JOB)?,
         })
     }
 

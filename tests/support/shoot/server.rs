@@ -10,6 +10,7 @@ use gardenlet::kube::connection::ServerTrust;
 use gardenlet::kube::{self, Client, Connection, Method};
 use serde_json::{Value, json};
 
+use super::ledger::Tenure;
 use super::settings::Settings;
 use crate::TestCluster;
 use crate::api::store::Id;
@@ -43,6 +44,8 @@ pub struct Server {
     /// The UID of the namespace that it belongs to. A later one of the same name has data of its own.
     pub namespace_uid: String,
     life: Mutex<Life>,
+    /// Its place in the chain of the Shoot's data, if somebody keeps a ledger.
+    tenure: Mutex<Option<Tenure>>,
 }
 
 impl Server {
@@ -55,11 +58,28 @@ impl Server {
         let cluster = TestCluster::start(options);
         cluster.server().down();
         cluster.apply(&policy());
-        Self { cluster, namespace_uid: namespace_uid.to_owned(), life: Mutex::default() }
+        Self {
+            cluster,
+            namespace_uid: namespace_uid.to_owned(),
+            life: Mutex::default(),
+            tenure: Mutex::default(),
+        }
     }
 
     fn life(&self) -> MutexGuard<'_, Life> {
         self.life.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the ledger from now on when it serves.
+    pub fn enter(&self, tenure: Tenure) {
+        *self.tenure.lock().unwrap_or_else(PoisonError::into_inner) = Some(tenure);
+    }
+
+    fn tell(&self, tell: impl FnOnce(&Tenure)) {
+        let tenure = self.tenure.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tenure) = &*tenure {
+            tell(tenure);
+        }
     }
 
     /// Where it listens, or would.
@@ -107,6 +127,7 @@ impl Server {
             life.prober = None;
         }
         server.set_healthy(true);
+        self.tell(Tenure::serves);
         server.up().unwrap();
     }
 
@@ -114,6 +135,7 @@ impl Server {
     pub fn stop(&self) {
         if self.life().pod.take().is_some() {
             self.cluster.server().down();
+            self.tell(Tenure::stops);
         }
     }
 

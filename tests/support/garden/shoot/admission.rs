@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::defaults;
+use super::{defaults, moving};
 use crate::api::failure::Failure;
 use crate::api::rules::Write;
 use crate::garden::kinds::CORE;
@@ -178,16 +178,8 @@ impl<'a> Surroundings<'a> {
         if !placement::has_room(seed, shoots.count()) {
             return Some(format!("seed {name:?} already has the maximum number of shoots"));
         }
-        let left = before("/spec/seedName");
-        let source = write.state.get(CORE, "seeds", "", left).map(|s| &**s);
-        let lacks_backup = [source, Some(seed)].into_iter().flatten().find(|s| s["spec"]["backup"].is_null());
-        match lacks_backup {
-            Some(seed) if !left.is_empty() => Some(format!(
-                "a shoot cannot change its seed while seed {:?} has no backup",
-                text(seed, "/metadata/name")
-            )),
-            _ => None,
-        }
+        let left = write.state.get(CORE, "seeds", "", before("/spec/seedName"))?;
+        moving::between(shoot, left, seed)
     }
 
     /// The Shoot as it was.

@@ -6,6 +6,7 @@ pub mod checks;
 pub mod defaults;
 pub mod generation;
 pub mod kubeconfig;
+pub mod moving;
 #[cfg(test)]
 mod tests;
 
@@ -108,7 +109,7 @@ impl Rules for Shoot {
     }
 
     fn holds_back(&self, object: &Value, _state: &State) -> Option<String> {
-        unconfirmed(object)
+        moving::keeps(object).or_else(|| unconfirmed(object))
     }
 }
 
@@ -131,6 +132,7 @@ fn update(old: &Value, new: &mut Value, write: &Write<'_>) -> Result<(), Failure
     if old["spec"] == new["spec"] {
         return Ok(());
     }
+    moving::frozen(old, new, write)?;
     let woken = is_hibernated(old) && !is_hibernated(new);
     if woken || old["spec"]["dns"] != new["spec"]["dns"] {
         add_tasks(new, &DNS_TASKS);

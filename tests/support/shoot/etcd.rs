@@ -1,0 +1,160 @@
+//! The data of etcd-main, if they outlive their namespace: they begin with the newest snapshot of the bucket, as those of an
+//! etcd that the agent's program starts, and they are on the volume of its claim.
+//!
+//! What is played is `gardenlet etcd start` in the pod of the StatefulSet: a new claim gets the newest intact snapshot under
+//! `--prefix` in the bucket of the Secret that is mounted at `--s3`, and nothing if there is none, unless the environment of the
+//! container forbids that. Damaged snapshots are passed over; if all are damaged, or nobody answers, the pod does not run. A claim
+//! that has data starts without the bucket.
+//! There are no deltas, and other members than the first one do not count.
+
+use gardenlet::base::clock::Timestamp;
+use serde_json::Value;
+
+use super::Shared;
+use super::buckets::{Buckets, Snapshot};
+use super::files::{Files, Find};
+use super::kubelet::finder;
+use super::ledger::Ledger;
+use super::scene::{Scene, place};
+use super::server::Server;
+use crate::json::{entry, list, text};
+
+/// The variable that keeps the program from starting an empty etcd.
+const NEVER_EMPTY: &str = "GARDENLET_ETCD_NEVER_EMPTY";
+/// The first pod of etcd-main.
+pub const MEMBER: &str = "etcd-main-0";
+
+/// What the etcds of all sites of a test share.
+#[derive(Clone, Debug, Default)]
+pub struct Etcds {
+    /// The name of the site, in complaints.
+    pub site: String,
+    pub buckets: Buckets,
+    pub ledger: Ledger,
+}
+
+impl Etcds {
+    /// The same for another site.
+    #[must_use]
+    pub fn at(&self, site: &str) -> Self {
+        Self { site: site.to_owned(), ..self.clone() }
+    }
+}
+
+/// The volume of a claim.
+#[derive(Debug)]
+pub struct Volume {
+    /// The UID of the claim.
+    claim: String,
+    /// With what it began.
+    snapshot: Option<Snapshot>,
+}
+
+/// The arguments after `gardenlet etcd` of the first container.
+pub fn words(spec: &Value) -> Vec<&str> {
+    let container = &spec["containers"][0];
+    let all = ["/command", "/args"].into_iter().flat_map(|field| list(container, field));
+    let words = all.filter_map(Value::as_str).skip_while(|word| *word != "etcd");
+    words.skip(1).collect()
+}
+
+/// The value of `--name=value`.
+pub fn flag<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    words.iter().find_map(|word| word.strip_prefix("--")?.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The bucket of the Secret in a folder.
+///
+/// # Errors
+/// A file is missing.
+pub fn bucket(files: &Files<'_>, folder: &str) -> Result<String, String> {
+    for key in ["accessKeyID", "secretAccessKey"] {
+        files.read(&format!("{folder}/{key}"))?;
+    }
+    files.read(&format!("{folder}/bucketName"))
+}
+
+/// Lets etcd start in a pod.
+///
+/// # Errors
+/// The error with which the program ends.
+pub fn start(shared: &Shared, scene: &Scene, etcds: &Etcds, pod: &Value) -> Result<(), String> {
+    let (namespace, _) = place(pod);
+    let claims = list(pod, "/spec/volumes").iter();
+    let mut claims = claims.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
+    let claim = claims.find(|claim| !claim.is_empty()).unwrap_or_default();
+    let claim = Scene::find(&scene.claims, namespace, claim).map_or("", |claim| text(claim, "/metadata/uid"));
+    if shared.volumes().get(namespace).is_some_and(|volume| volume.claim == claim) {
+        return Ok(());
+    }
+    let snapshot = newest(shared, etcds, pod)?;
+    shared.volumes().insert(namespace.to_owned(), Volume { claim: claim.to_owned(), snapshot });
+    // An API server with the data of another volume is another one.
+    if let Some(server) = shared.servers().remove(namespace) {
+        server.stop();
+    }
+    Ok(())
+}
+
+fn newest(shared: &Shared, etcds: &Etcds, pod: &Value) -> Result<Option<Snapshot>, String> {
+    let words = words(&pod["spec"]);
+    let (Some(folder), Some(prefix)) = (flag(&words, "s3"), flag(&words, "prefix")) else { return Ok(None) };
+    let find = finder(&shared.hands.client, place(pod).0);
+    let bucket = bucket(&Files::new(&pod["spec"], &find), folder)?;
+    let mut all = etcds.buckets.list(&bucket, prefix)?;
+    let n_all = all.len();
+    all.retain(|snapshot| !snapshot.is_broken);
+    if all.is_empty() && n_all > 0 {
+        return Err(format!("no snapshot of s3://{bucket}/{prefix} can be restored: {n_all} are broken"));
+    }
+    if all.is_empty() && is_never_empty(&find, &pod["spec"]) {
+        return Err(format!(
+            "there are no data, and s3://{bucket}/{prefix} has no snapshots: etcd does not start empty"
+        ));
+    }
+    Ok(all.pop())
+}
+
+/// Whether the environment forbids that etcd starts with nothing.
+fn is_never_empty(find: Find<'_>, spec: &Value) -> bool {
+    let mut maps = list(spec, "/containers/0/envFrom").iter().filter_map(|from| {
+        let name = text(from, "/configMapRef/name");
+        if name.is_empty() { None } else { find("configmaps", name) }
+    });
+    maps.any(|map| entry(&map, "/data", NEVER_EMPTY) == Some("true"))
+}
+
+/// Gives a new API server the data of its namespace.
+pub fn fill(shared: &Shared, etcds: &Etcds, namespace: &Value, server: &Server) {
+    let name = text(namespace, "/metadata/name");
+    let snapshot = shared.volumes().get(name).and_then(|volume| volume.snapshot.clone());
+    let snapshot = snapshot.filter(|snapshot| snapshot.content.is_some());
+    if let Some(snapshot) = &snapshot {
+        snapshot.load_into(server.cluster.store());
+    }
+    let owner = entry(namespace, "/metadata/annotations", "shoot.gardener.cloud/uid").unwrap_or(name);
+    let place = format!("{}/{name}", etcds.site);
+    let from = snapshot.map(|snapshot| snapshot.revision);
+    server.enter(etcds.ledger.begin(owner, &place, server.cluster.store(), from));
+}
+
+/// What etcd-main of a namespace holds at this moment.
+pub fn snapshot(shared: &Shared, namespace: &str, now: Timestamp, is_final: bool) -> Snapshot {
+    if let Some(server) = shared.servers().get(namespace) {
+        return Snapshot::of(server.cluster.store(), now.unix(), is_final);
+    }
+    match shared.volumes().get(namespace).and_then(|volume| volume.snapshot.clone()) {
+        Some(snapshot) => Snapshot { is_final, ..snapshot },
+        None => Snapshot::empty(now.unix(), is_final),
+    }
+}
+
+#[test]
+fn arguments_are_found_after_the_name_of_the_command() {
+    let spec = serde_json::json!({"containers": [{"command": ["/agent/gardenlet", "etcd", "start", "--s3=/a"],
+        "args": ["--prefix=p/etcd-main"]}]});
+    let words = words(&spec);
+    assert_eq!(words, ["start", "--s3=/a", "--prefix=p/etcd-main"]);
+    assert_eq!((flag(&words, "s3"), flag(&words, "prefix")), (Some("/a"), Some("p/etcd-main")));
+    assert_eq!(flag(&words, "s"), None);
+}
