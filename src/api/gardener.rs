@@ -329,6 +329,9 @@ pub(crate) struct ControllerResourceLifecycle {
     /// `BeforeKubeAPIServer` (the default), `AfterKubeAPIServer`.
     #[serde(deserialize_with = "or_default")]
     pub(crate) delete: String,
+    /// The same for a migration.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) migrate: String,
 }
 
 /// A ControllerDeployment (core.gardener.cloud/v1) as the program reads it.

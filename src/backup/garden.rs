@@ -8,9 +8,11 @@ use crate::base::clock::Timestamp;
 use crate::extension::{ExtensionObject, TIMESTAMP};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
-use crate::kube::{Error, Garden};
+use crate::kube::{Error, Garden, Patch};
 use crate::runtime::write;
 
+/// The annotation with which the backups of a deleted BackupEntry are deleted at once.
+pub(crate) const FORCE_DELETION: &str = "backupentry.core.gardener.cloud/force-deletion";
 /// The annotation with the purpose of the Shoot of a BackupEntry.
 pub(crate) const PURPOSE: &str = "shoot.gardener.cloud/purpose";
 
@@ -66,24 +68,71 @@ pub(crate) fn entry(namespace: &str, name: &str) -> ExtensionObject {
     ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
 }
 
+/// What a seed does with a BackupEntry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum EntryOperation {
+    Reconcile,
+    /// Take over an entry that another seed has released.
+    Restore,
+}
+
+/// The desired state of a BackupEntry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedEntry<'a> {
+    /// Its owner.
+    pub(crate) shoot: &'a Value,
+    /// The name of its BackupBucket.
+    pub(crate) bucket: &'a str,
+    pub(crate) operation: EntryOperation,
+}
+
 /// Creates or updates the BackupEntry of a Shoot in a bucket, and triggers its reconciliation.
 pub(crate) fn deploy_entry(
     garden: &Garden,
     entry: &ExtensionObject,
-    shoot: &Value,
-    bucket: &str,
+    wanted: &WantedEntry<'_>,
     now: Timestamp,
 ) -> Result<(), Error> {
+    let shoot = wanted.shoot;
     write::ensure(garden, &BACKUP_ENTRY, &entry.key, |object| {
         ask(object, now);
+        if wanted.operation == EntryOperation::Restore {
+            object["metadata"]["annotations"][OPERATION] = json!("restore");
+        }
         if let Some(purpose) = shoot["spec"]["purpose"].as_str() {
             object["metadata"]["annotations"][PURPOSE] = json!(purpose);
         }
         object["metadata"]["ownerReferences"] = json!([owner("Shoot", shoot, false)]);
-        object["spec"]["bucketName"] = json!(bucket);
+        object["spec"]["bucketName"] = json!(wanted.bucket);
         object["spec"]["seedName"] = shoot["spec"]["seedName"].clone();
     })
     .map(drop)
+}
+
+/// Gives the BackupEntry of a Shoot to the seed that the Shoot is bound to. The seed that has it releases it. Errors: a
+/// request fails. A missing entry is no error.
+pub(crate) fn migrate_entry(
+    garden: &Garden,
+    entry: &ExtensionObject,
+    shoot: &Value,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let annotations = json!({OPERATION: "migrate", TIMESTAMP: rfc3339_nanos(now)});
+    let patch =
+        json!({"metadata": {"annotations": annotations}, "spec": {"seedName": shoot["spec"]["seedName"]}});
+    is_there(garden.patch_blindly(&BACKUP_ENTRY, &entry.key, &Patch::Merge(patch)))
+}
+
+/// Lets a deletion of a BackupEntry delete its backups at once. Errors: a request fails. A missing entry is no error.
+pub(crate) fn force_deletion(garden: &Garden, entry: &ExtensionObject) -> Result<(), Error> {
+    is_there(garden.patch_blindly(&BACKUP_ENTRY, &entry.key, &Patch::annotation(FORCE_DELETION, "true")))
+}
+
+fn is_there(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
 }
 
 /// The error that an extension reported during a deletion.

@@ -69,6 +69,8 @@ pub(crate) struct EnabledExtension {
     pub(crate) moment: ReconcileMoment,
     /// When it is deleted.
     pub(crate) deleted: ReconcileMoment,
+    /// When a migration releases it.
+    pub(crate) migrated: ReconcileMoment,
 }
 
 impl EnabledExtension {
@@ -123,10 +125,12 @@ pub(crate) fn enabled(
             |resource: &&ControllerResource| *resource.kind == *EXTENSION.kind && resource.type_name == name;
         let resource = registrations.iter().flat_map(|r| &r.spec.resources).find(serves)?;
         let timeout = duration::parse(&resource.reconcile_timeout).ok();
-        let deleted = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.delete) {
+        let ends = |moment: &str| match moment {
             "AfterKubeAPIServer" => ReconcileMoment::After,
             _ => ReconcileMoment::Before,
         };
+        let deleted = ends(resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.delete));
+        let migrated = ends(resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.migrate));
         let moment = match resource.lifecycle.as_ref().map_or("", |lifecycle| &lifecycle.reconcile) {
             "BeforeKubeAPIServer" => ReconcileMoment::Before,
             "AfterWorker" => ReconcileMoment::AfterWorker,
@@ -134,7 +138,7 @@ pub(crate) fn enabled(
         };
         let config = items.iter().rfind(|extension| text(&extension["type"]) == name);
         let config = config.map(|extension| extension["providerConfig"].clone()).unwrap_or_default();
-        Some(EnabledExtension { name, config, timeout, moment, deleted })
+        Some(EnabledExtension { name, config, timeout, moment, deleted, migrated })
     });
     wanted.collect()
 }
@@ -246,6 +250,7 @@ mod tests {
             timeout: None,
             moment,
             deleted: ReconcileMoment::Before,
+            migrated: ReconcileMoment::Before,
         };
         assert_eq!(
             wanted.wish(ExtensionClass::Seed),

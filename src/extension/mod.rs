@@ -6,27 +6,15 @@
 //! [`ExtensionObject::wait_gone`]) are steps of a flow: each asks the API server once and returns. As a rule a flow has two tasks for an
 //! object, one that writes and one that waits for it:
 //!
-//! ```no_run
-//! # use gardenlet::{api::meta::Resource, base::clock::Timestamp, extension::{Patience, Target, Wish}, flow::{Flow, Step}};
-//! # use gardenlet::kube::Client;
-//! # use serde_json::json;
-//! const EXTENSION: Resource = Resource::new("extensions.gardener.cloud", "v1alpha1", "Extension", "extensions", true);
-//!
-//! struct Context { client: Client, target: Target, now: Timestamp }
-//!
-//! let mut flow: Flow<Context> = Flow::new("Example");
-//! let deployed = flow
-//!     .task("Deploying the extension", |cx, _| {
-//!         let wish = Wish::new(json!({"type": "lab", "class": "seed"}));
-//!         cx.target.deploy(&cx.client, &wish, cx.now)?;
-//!         Ok(Step::Done)
-//!     })
-//!     .add();
-//! flow.task("Waiting for the extension", |cx, attempt| {
-//!     cx.target.wait_ready(&cx.client, Patience::of(&EXTENSION), attempt)
-//! })
-//! .after(&[deployed])
-//! .add();
+//! ```text
+//! Row::new("Deploying the extension", |work, _| {
+//!     work.object.deploy(&work.client, &DesiredExtension::new(json!({"type": "lab", "class": "seed"})), work.now())?;
+//!     Ok(TaskStep::Done)
+//! }, evidence),
+//! Row::new("Waiting for the extension", |work, attempt| {
+//!     work.object.wait_ready(&work.client, ExtensionPatience::of(&EXTENSION), attempt)
+//! }, evidence)
+//! .after(&["Deploying the extension"]),
 //! ```
 //!
 //! The request to an extension is stored in the object: a flow that starts again repeats it and continues.

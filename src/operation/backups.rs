@@ -2,30 +2,47 @@
 
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
-use crate::backup::garden;
-use crate::extension::{DesiredExtension, ExtensionPatience};
-use crate::flow::{Failed, TaskStep};
+use crate::backup::garden::{self, EntryOperation, WantedEntry};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
+use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::objects::{Desired, ObjectRow};
 use super::work::Work;
 
 /// The entry in the garden. Its own controller deletes it after the Shoot.
 pub(super) const ENTRY: ObjectRow =
-    ObjectRow { cluster: |work| &work.env.garden.0, desired, write: deploy, leaving: |_| Ok(Vec::new()) };
+    ObjectRow { cluster: |work| &work.env.garden.0, desired, write: deploy, ..ObjectRow::NONE };
 
 fn desired(work: &Work) -> Vec<Desired> {
-    let name = garden::entry_name(work.plane(), &work.view.status_uid);
-    let target = garden::entry(&work.view.namespace, &name);
     vec![Desired {
-        target,
+        target: entry(work),
         wish: DesiredExtension::default(),
         patience: ExtensionPatience::of(&BACKUP_ENTRY),
     }]
 }
 
+fn entry(work: &Work) -> ExtensionObject {
+    garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))
+}
+
 /// Writes it, for the Seed's bucket.
 fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
-    let bucket = text(&work.inputs.seed["metadata"]["uid"]);
-    garden::deploy_entry(&work.env.garden, &desired.target, &work.shoot, bucket, work.now())?;
+    let wanted = WantedEntry {
+        shoot: &work.shoot,
+        bucket: text(&work.inputs.seed["metadata"]["uid"]),
+        operation: if work.facts.restores() { EntryOperation::Restore } else { EntryOperation::Reconcile },
+    };
+    garden::deploy_entry(&work.env.garden, &desired.target, &wanted, work.now())?;
     Ok(TaskStep::Done)
+}
+
+/// Gives the entry to the other seed.
+pub(super) fn migrate(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    garden::migrate_entry(&work.env.garden, &entry(work), &work.shoot, work.now())?;
+    Ok(TaskStep::Done)
+}
+
+/// Waits until the extension of this seed has released it.
+pub(super) fn wait_migrated(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    entry(work).wait_migrated(&work.env.garden, ExtensionPatience::of(&BACKUP_ENTRY), attempt)
 }

@@ -20,14 +20,16 @@ use super::work::Work;
 /// Those that are reconciled before the API server; a deletion deletes those that must go before it.
 pub(super) const BEFORE: ObjectRow = ObjectRow {
     desired: |work| desired(work, ReconcileMoment::Before),
-    leaving: |work| leaving(work, ReconcileMoment::Before),
+    leaving: |work| leaving(work, |extension| extension.deleted == ReconcileMoment::Before),
+    moving: |work| leaving(work, |extension| extension.migrated == ReconcileMoment::Before),
     ..ANY
 };
 
 /// Those that are reconciled after the API server; a deletion deletes those that must go after it.
 pub(super) const AFTER: ObjectRow = ObjectRow {
     desired: |work| desired(work, ReconcileMoment::After),
-    leaving: |work| leaving(work, ReconcileMoment::After),
+    leaving: |work| leaving(work, |extension| extension.deleted == ReconcileMoment::After),
+    moving: |work| leaving(work, |extension| extension.migrated == ReconcileMoment::After),
     ..ANY
 };
 
@@ -35,8 +37,6 @@ pub(super) const AFTER: ObjectRow = ObjectRow {
 pub(super) const STALE: ObjectRow = ObjectRow { leaving: stale, ..ANY };
 
 pub(super) const ANY: ObjectRow = ObjectRow {
-    cluster: |work| &work.env.seed.0,
-    desired: |_| Vec::new(),
     write: deploy,
     leaving: |work| {
         let all = ExtensionObject::of_class(
@@ -47,6 +47,7 @@ pub(super) const ANY: ObjectRow = ObjectRow {
         )?;
         Ok(all.into_iter().map(|target| going(target, ExtensionPatience::of(&EXTENSION))).collect())
     },
+    ..ObjectRow::NONE
 };
 
 /// The objects of all kinds, except records.
@@ -72,6 +73,9 @@ fn desired(work: &Work, moment: ReconcileMoment) -> Vec<Desired> {
 
 /// Each operation triggers the extension.
 fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
+    if work.facts.restores() {
+        return desired.restore(work);
+    }
     desired.target.deploy(&work.env.seed, &desired.wish, work.now())?;
     Ok(TaskStep::Done)
 }
@@ -84,13 +88,13 @@ fn with_types(work: &Work) -> Result<Vec<(ExtensionObject, String)>, Failed> {
     Ok(ExtensionObject::with_types(&work.env.seed, &EXTENSION, work.plane(), ExtensionClass::Shoot.as_str())?)
 }
 
-/// The objects to delete at a lifecycle moment. Their type decides, because an object may have another name.
-fn leaving(work: &Work, moment: ReconcileMoment) -> Result<Vec<Leaving>, Failed> {
+/// The objects to delete or to release at a lifecycle moment. Their type decides, because an object may have another name.
+fn leaving(work: &Work, is_due: fn(&EnabledExtension) -> bool) -> Result<Vec<Leaving>, Failed> {
     let wanted = wanted(work);
     let of = |(target, kind): (ExtensionObject, String)| {
         let by = |name: &str| wanted.iter().find(|extension| extension.name == name);
         let extension = by(&target.key.name).or_else(|| by(&kind))?;
-        (extension.deleted == moment).then(|| going(target, extension.patience()))
+        is_due(extension).then(|| going(target, extension.patience()))
     };
     Ok(with_types(work)?.into_iter().filter_map(of).collect())
 }

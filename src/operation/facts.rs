@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::api::meta::text;
 use crate::shoot::{RotationPhase, ShootView, cleaner, rotation};
 
-use super::delete::found::Found;
+use super::found::Found;
 use super::kinds::Operation;
 use super::requests;
 
@@ -14,7 +14,8 @@ use super::requests;
 pub(crate) struct Facts {
     pub(crate) operation: Operation,
     /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
-    /// of its cluster cannot be deleted while it is hibernated.
+    /// of its cluster cannot be deleted while it is hibernated. One that moves is awake, so that each seed shows that its
+    /// data is whole.
     pub(crate) is_hibernated: bool,
     /// Annotation `shoot.gardener.cloud/skip-readiness`: do not wait for readiness.
     pub(crate) skips_readiness: bool,
@@ -34,18 +35,21 @@ pub(crate) struct Facts {
     pub(crate) restarts_pods: bool,
     /// The owner keeps API extensions until the API server is deleted.
     pub(crate) keeps_api_extensions: bool,
-    /// What a deletion finds in the seed.
+    /// The Shoot is hibernated, or is to be.
+    pub(crate) sleeps: bool,
+    /// What the operation finds in the seed.
     pub(crate) found: Found,
 }
 
 impl Facts {
-    /// The facts of an operation. `found` is what a deletion finds in the seed.
+    /// The facts of an operation. `found` is what it finds in the seed.
     pub(crate) fn new(operation: Operation, shoot: &Value, view: &ShootView, found: Found) -> Self {
         let rotations = &view.rotations;
         let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
         Self {
             operation,
-            is_hibernated: view.wants_hibernation && !operation.is_deletion(),
+            is_hibernated: view.wants_hibernation
+                && matches!(operation, Operation::Create | Operation::Reconcile),
             skips_readiness: !shoot["metadata"]["annotations"]["shoot.gardener.cloud/skip-readiness"]
                 .is_null(),
             publishes_keys: view.wants_managed_issuer,
@@ -57,6 +61,7 @@ impl Facts {
             has_backup: view.backup.is_object(),
             restarts_pods: requests::asks(shoot, requests::RESTART_PODS),
             keeps_api_extensions: cleaner::skips(shoot),
+            sleeps: view.wants_hibernation || shoot["status"]["hibernated"] == true,
             found,
         }
     }
@@ -102,9 +107,33 @@ impl Facts {
         self.prepares_service_account_key() || is_preparing(self.authorities) && self.waits()
     }
 
-    /// A deletion starts the API server and deletes the content of the cluster.
+    /// The API server of the Shoot can be used, and its cluster has content: a deletion deletes that.
     pub(super) const fn cleans(&self) -> bool {
         self.found.is_usable()
+    }
+
+    /// A migration starts the API server of a hibernated Shoot.
+    pub(super) const fn wakes(&self) -> bool {
+        self.sleeps && self.cleans()
+    }
+
+    /// A migration takes the last snapshot, because the backups do not belong to the other seed yet.
+    pub(super) const fn takes_last_snapshot(&self) -> bool {
+        self.has_backup && self.found.keeps_backups
+    }
+
+    /// A migration needs the etcds.
+    pub(super) const fn uses_etcd(&self) -> bool {
+        self.cleans() || self.takes_last_snapshot()
+    }
+
+    pub(super) const fn restores(&self) -> bool {
+        matches!(self.operation, Operation::Restore)
+    }
+
+    /// A restored Shoot gets its backups from the bucket of the seed that it has left.
+    pub(super) const fn copies_backups(&self) -> bool {
+        self.has_backup && self.restores() && self.found.needs_copy
     }
 }
 

@@ -8,6 +8,7 @@ use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::base::error::chain;
 use crate::flow::Failed;
 use crate::kube::{self, Garden, ListParams};
+use crate::shoot::state::ShootState;
 use crate::shoot::{ShootView, ShootViewSources};
 
 /// The label of a Project's namespace that contains the name of the Project.
@@ -26,6 +27,8 @@ pub(crate) struct GardenInputs {
     pub(crate) garden_identity: String,
     /// The Secrets that the garden keeps for the seed, including those of domains.
     pub(crate) secrets: Vec<Value>,
+    /// What another seed has left of the Shoot, for a restoration.
+    pub(crate) state: Option<ShootState>,
 }
 
 /// Reads the objects, for a Shoot on this Seed. Projects cannot be listed, so the label of the Shoot's
@@ -50,6 +53,7 @@ pub(crate) fn read(garden: &Garden, shoot: &Value, seed: Value) -> Result<Garden
         seed,
         garden_identity: identity.data.get(IDENTITY).cloned().unwrap_or_default(),
         secrets,
+        state: None,
     })
 }
 

@@ -32,17 +32,4 @@ impl Operation {
     pub(crate) const fn is_deletion(self) -> bool {
         matches!(self, Self::Delete | Self::ForceDelete)
     }
-
-    /// Why this version does not support the operation, as a text for the Shoot's owner; `None` if it does.
-    pub(crate) const fn unbuilt(self) -> Option<&'static str> {
-        match self {
-            Self::Create | Self::Reconcile | Self::Delete | Self::ForceDelete => None,
-            Self::Restore => Some(
-                "This gardenlet cannot restore Shoots that come from other seeds yet. It has left everything as it is.",
-            ),
-            Self::Migrate => Some(
-                "This gardenlet cannot prepare the migration of Shoots to other seeds yet. It has left everything as it is.",
-            ),
-        }
-    }
 }

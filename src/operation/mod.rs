@@ -18,14 +18,17 @@ pub(crate) mod evidence;
 mod extensions;
 mod facts;
 mod force;
+pub(crate) mod found;
 pub(crate) mod inputs;
 mod kinds;
 pub(crate) mod look;
+mod migrate;
 mod objects;
 mod pods;
 mod records;
 mod referenced;
 pub(crate) mod requests;
+mod restore;
 mod results;
 mod row;
 pub(crate) mod sleep;
@@ -35,38 +38,38 @@ mod table;
 mod times;
 mod work;
 
-pub(crate) use delete::found::Found;
 pub(crate) use facts::Facts;
+pub(crate) use found::Found;
 pub(crate) use kinds::Operation;
 pub(crate) use table::Table;
 pub(crate) use work::{Environment, Work};
 
-use evidence::{Evidence, only_in_the_log};
+use evidence::Evidence;
 
-/// The tasks of an operation; `None` if this version does not support it.
-pub(crate) fn table(operation: Operation) -> Option<&'static Table> {
+/// The tasks of an operation.
+pub(crate) const fn table(operation: Operation) -> &'static Table {
     match operation {
-        Operation::Create | Operation::Reconcile => Some(&create::TABLE),
-        Operation::Delete => Some(&delete::TABLE),
-        Operation::ForceDelete => Some(&force::TABLE),
-        Operation::Restore | Operation::Migrate => None,
+        Operation::Create | Operation::Reconcile => &create::TABLE,
+        Operation::Restore => &restore::TABLE,
+        Operation::Migrate => &migrate::TABLE,
+        Operation::Delete => &delete::TABLE,
+        Operation::ForceDelete => &force::TABLE,
     }
 }
 
 /// Where the result of a task can be seen.
 pub(crate) fn evidence_of(operation: Operation, task: &str) -> Evidence {
-    table(operation).map_or(only_in_the_log, |table| table.evidence(task))
+    table(operation).evidence(task)
 }
 
-/// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped; none if this
-/// version does not support the operation.
+/// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped.
 pub(crate) fn outline(operation: Operation, shoot: &Value) -> Vec<TaskOutline> {
     let view =
         ShootView::new(ShootViewSources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
     facts.changes_encryption |= operation == Operation::Create;
-    table(operation).map_or_else(Vec::new, |table| table.outline(&facts))
+    table(operation).outline(&facts)
 }
 
 #[cfg(test)]
@@ -78,16 +81,8 @@ mod tests {
 
     #[test]
     fn each_table_can_run() {
-        for table in [&create::TABLE, &delete::TABLE, &force::TABLE] {
+        for table in [&create::TABLE, &restore::TABLE, &migrate::TABLE, &delete::TABLE, &force::TABLE] {
             assert_eq!(flow::problems(table.rows()), [""; 0], "{}", table.name);
-        }
-    }
-
-    #[test]
-    fn an_operation_has_a_table_or_says_why_not() {
-        use Operation::{Create, Delete, ForceDelete, Migrate, Reconcile, Restore};
-        for operation in [Create, Reconcile, Restore, Migrate, Delete, ForceDelete] {
-            assert_eq!(table(operation).is_some(), operation.unbuilt().is_none(), "{operation:?}");
         }
     }
 

@@ -1,12 +1,16 @@
-//! Extension objects of a Shoot are rows: what is wanted, and how it is written, awaited and deleted. Tasks call a row.
+//! Extension objects of a Shoot are rows: what is wanted, and how it is written, awaited, released to another seed, restored there,
+//! and deleted. Tasks call a row.
 
-use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience, together};
+use crate::extension::{
+    DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, together,
+};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::Client;
+use crate::shoot::state;
 
 use super::work::Work;
 
-/// Objects that one task of an operation writes, awaits or deletes.
+/// Objects that one task of an operation writes, awaits, releases or deletes.
 #[derive(Debug)]
 pub(super) struct ObjectRow {
     /// The cluster of the objects.
@@ -17,6 +21,8 @@ pub(super) struct ObjectRow {
     pub(super) write: fn(&Work, &Desired) -> Result<TaskStep, Failed>,
     /// The objects to delete, because the Shoot no longer needs them.
     pub(super) leaving: fn(&Work) -> Result<Vec<Leaving>, Failed>,
+    /// The objects that a migration releases and deletes.
+    pub(super) moving: fn(&Work) -> Result<Vec<Leaving>, Failed>,
 }
 
 /// An object that the Shoot needs.
@@ -37,6 +43,15 @@ pub(super) struct Leaving {
 }
 
 impl ObjectRow {
+    /// No objects, in the seed.
+    pub(super) const NONE: Self = Self {
+        cluster: |work| &work.env.seed.0,
+        desired: |_| Vec::new(),
+        write: |_, _| Ok(TaskStep::Done),
+        leaving: |_| Ok(Vec::new()),
+        moving: |_| Ok(Vec::new()),
+    };
+
     /// Writes the objects, which triggers their extensions.
     pub(super) fn deploy(&self, work: &Work) -> Result<TaskStep, Failed> {
         for desired in (self.desired)(work) {
@@ -72,6 +87,44 @@ impl ObjectRow {
         self.wait(work, attempt)
     }
 
+    /// Asks the extensions to release the objects and to leave their states.
+    pub(super) fn migrate(&self, work: &Work) -> Result<TaskStep, Failed> {
+        let (cluster, now) = ((self.cluster)(work), work.now());
+        let ask = |moving: &Leaving| {
+            moving.target.migrate(cluster, now).map(|()| TaskStep::Done).map_err(Failed::from)
+        };
+        together((self.moving)(work)?.iter().filter(|moving| !moving.is_deleted).map(ask).collect())
+    }
+
+    /// Waits until their extensions have released them.
+    pub(super) fn wait_migrated(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+        let cluster = (self.cluster)(work);
+        let look = |moving: &Leaving| moving.target.wait_migrated(cluster, moving.patience, attempt);
+        together((self.moving)(work)?.iter().map(look).collect())
+    }
+
+    /// Asks once in an operation, and waits.
+    pub(super) fn migrate_and_wait(&self, work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+        let (cluster, now) = ((self.cluster)(work).clone(), work.now());
+        for moving in (self.moving)(work)? {
+            if !moving.is_deleted && !work.written.contains(&moving.target) {
+                moving.target.migrate(&cluster, now)?;
+                work.written.insert(moving.target);
+            }
+        }
+        self.wait_migrated(work, attempt)
+    }
+
+    /// Deletes the objects that were released: their extensions delete nothing else.
+    pub(super) fn delete_migrated(&self, work: &Work) -> Result<TaskStep, Failed> {
+        delete_each(work, (self.cluster)(work), &(self.moving)(work)?)
+    }
+
+    /// Waits until they are gone.
+    pub(super) fn wait_migrated_gone(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+        wait_each((self.cluster)(work), &(self.moving)(work)?, attempt)
+    }
+
     /// Deletes the objects that go.
     pub(super) fn delete(&self, work: &Work) -> Result<TaskStep, Failed> {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
@@ -88,6 +141,21 @@ impl ObjectRow {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
         delete_each(work, cluster, &leaving)?;
         wait_each(cluster, &leaving, attempt)
+    }
+}
+
+impl Desired {
+    /// Writes the object with the state that another seed has left, which its extension continues.
+    pub(super) fn restore(&self, work: &Work) -> Result<TaskStep, Failed> {
+        let Self { target, wish, .. } = self;
+        let (seed, kind, name) = (&work.env.seed, &target.resource.kind, &target.key.name);
+        let mut memory = ExtensionResourceState::default();
+        if let Some(state) = &work.inputs.state {
+            memory = state::extension_state(state, kind, name, None);
+            state::create_resources(seed, work.plane(), state, &memory)?;
+        }
+        target.restore(seed, wish, &memory, work.now())?;
+        Ok(TaskStep::Done)
     }
 }
 

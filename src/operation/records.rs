@@ -77,6 +77,7 @@ pub(super) const INTERNAL_RECORD: ObjectRow = ObjectRow {
     desired: |work| desired(work, INTERNAL),
     write: |work, desired| deploy(work, INTERNAL, requests::INTERNAL_RECORD, desired),
     leaving: |work| leaving(work, INTERNAL),
+    moving: |work| leaving(work, INTERNAL),
 };
 
 /// The record in the owner's domain.
@@ -85,6 +86,7 @@ pub(super) const EXTERNAL_RECORD: ObjectRow = ObjectRow {
     desired: |work| desired(work, EXTERNAL),
     write: |work, desired| deploy(work, EXTERNAL, requests::EXTERNAL_RECORD, desired),
     leaving: |work| leaving(work, EXTERNAL),
+    moving: |work| leaving(work, EXTERNAL),
 };
 
 fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
@@ -101,6 +103,9 @@ fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
 fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> Result<TaskStep, Failed> {
     if let Some(record) = wanted(work, role) {
         copy_credentials(&work.env.garden, &work.env.seed, &record)?;
+    }
+    if work.facts.restores() {
+        return desired.restore(work);
     }
     let is_asked = !work.facts.operation.is_deletion() && requests::asks(&work.shoot, request);
     desired.target.deploy_or_replace(&work.env.seed, &desired.wish, is_asked, work.now())

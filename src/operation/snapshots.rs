@@ -3,23 +3,27 @@
 use serde_json::Value;
 
 use crate::api::core::SECRET;
-use crate::api::meta::Key;
+use crate::api::meta::{Key, annotation, is_true};
 use crate::backup::garden;
-use crate::config::control_plane;
 use crate::deployer;
 use crate::flow::Failed;
 use crate::format::time::time_of_day;
 use crate::shoot::ShootView;
 
+use super::components::etcd::plain::moving;
 use super::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use super::work::Work;
 
+/// How many snapshots are kept where the configuration does not say it.
+const KEEP: u32 = 7;
 /// The start time of a pod, in minutes.
 const STARTS_WITHIN: i64 = 5;
 
 /// The settings of snapshots.
 pub(super) struct Wanted<'a> {
-    settings: &'a control_plane::EtcdSnapshots,
+    /// A directory of the node; `None` for the bucket.
+    directory: Option<&'a str>,
+    keep: u32,
     entry: String,
     image: String,
     schedule: String,
@@ -29,36 +33,65 @@ pub(super) struct Wanted<'a> {
 /// code that would stop retries.
 pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
     let Some(settings) = &work.env.settings.edge.etcd.snapshots else { return Ok(None) };
-    let view = &work.view;
-    let image = match &settings.image {
-        Some(image) => image.clone(),
+    match settings.directory.as_deref() {
+        None => of_bucket(work).map(Some),
+        Some(directory) => of(work, Some(directory)).map(Some),
+    }
+}
+
+/// The settings for snapshots in the bucket of the seed, whether or not the configuration enables them: a Shoot that moves has no
+/// other way.
+pub(super) fn of_bucket(work: &Work) -> Result<Wanted<'_>, Failed> {
+    let found: Option<Value> = work.env.seed.find(&SECRET, &Key::new(work.plane(), snapshots::SECRET))?;
+    let lack = match &found {
+        None => Some(format!(
+            "Secret {}/{} does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that",
+            work.plane(),
+            snapshots::SECRET
+        )),
+        Some(found) => snapshots::lack(found),
+    };
+    lack.map_or(Ok(()), |why| Err(Failed::new(why)))?;
+    of(work, None)
+}
+
+/// The owner accepts that data are lost in a restoration.
+pub(super) fn accepts_loss(work: &Work) -> bool {
+    is_true(annotation(&work.shoot, moving::ACCEPT_LOSS))
+}
+
+/// The settings with which the etcd of a Shoot that comes from another seed restores its data. Without them it would start
+/// empty, which only the owner may accept. Errors: the configuration does not let it restore from the bucket.
+pub(super) fn restored(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
+    let wanted = wanted(work)?;
+    if wanted.as_ref().is_some_and(|wanted| wanted.directory.is_none()) || accepts_loss(work) {
+        return Ok(wanted);
+    }
+    Err(Failed::new(
+        "the data of this Shoot is in the bucket of the seed, and its etcd cannot restore it: set edge.etcd.snapshots with store \
+         S3 in the gardenlet's configuration",
+    ))
+}
+
+fn of<'a>(work: &'a Work, directory: Option<&'a str>) -> Result<Wanted<'a>, Failed> {
+    let (settings, view) = (work.env.settings.edge.etcd.snapshots.as_ref(), &work.view);
+    let image = match settings.and_then(|settings| settings.image.clone()) {
+        Some(image) => image,
         None => deployer::own_image(&work.env.seed, &work.env.images, &work.env.parent)?,
     };
     if image.is_empty() {
         return Err(Failed::new(
-            "edge.etcd.snapshots of the gardenlet's configuration is on, but the gardenlet does not know its own image: name it \
-             in edge.etcd.snapshots.image",
+            "snapshots of an etcd need the image of the gardenlet, and the gardenlet does not know its own: name it in \
+             edge.etcd.snapshots.image of its configuration",
         ));
     }
-    if settings.directory.is_none() {
-        let secret: Option<Value> =
-            work.env.seed.find(&SECRET, &Key::new(work.plane(), snapshots::SECRET))?;
-        let lack = match &secret {
-            None => Some(format!(
-                "Secret {}/{} does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that",
-                work.plane(),
-                snapshots::SECRET
-            )),
-            Some(secret) => snapshots::lack(secret),
-        };
-        lack.map_or(Ok(()), |why| Err(Failed::new(why)))?;
-    }
-    Ok(Some(Wanted {
-        settings,
+    Ok(Wanted {
+        directory,
+        keep: settings.map_or(KEEP, |settings| settings.keep),
         entry: garden::entry_name(work.plane(), &view.status_uid),
         image,
-        schedule: settings.schedule.clone().unwrap_or_else(|| daily(view)),
-    }))
+        schedule: settings.and_then(|settings| settings.schedule.clone()).unwrap_or_else(|| daily(view)),
+    })
 }
 
 impl Wanted<'_> {
@@ -66,10 +99,10 @@ impl Wanted<'_> {
     pub(super) fn input<'a>(&'a self, work: &'a Work) -> Snapshots<'a> {
         let view = &work.view;
         Snapshots {
-            store: self.settings.directory.as_deref().map_or(Store::Bucket, Store::Directory),
+            store: self.directory.map_or(Store::Bucket, Store::Directory),
             entry: &self.entry,
             image: &self.image,
-            keep: self.settings.keep,
+            keep: self.keep,
             schedule: &self.schedule,
             window: (&view.maintenance_begin, &view.maintenance_end),
             is_suspended: work.facts.is_hibernated,

@@ -16,3 +16,4 @@ pub(super) const THREE_MINUTES: Duration = Duration::from_secs(180);
 pub(super) const FIVE_MINUTES: Duration = Duration::from_secs(300);
 pub(super) const TEN_MINUTES: Duration = Duration::from_secs(600);
 pub(super) const FIFTEEN_MINUTES: Duration = Duration::from_secs(900);
+pub(super) const HOUR: Duration = Duration::from_secs(3_600);

@@ -55,11 +55,11 @@ impl fmt::Debug for SecretsLocation {
 /// The Secrets of one run of a flow. The flow's context holds it from [`Secrets::load`] to [`Secrets::clean_up`]:
 ///
 /// ```text
-/// let mut secrets = Secrets::load(place, &Rotation { renews_cas: true, ..Rotation::default() })?;
+/// let mut secrets = Secrets::load(place, &SecretsRotation { renews_cas: true, ..SecretsRotation::default() })?;
 /// // In a task:
 /// match secrets.ensure(&ca_seed, &options)? {
 ///     Some(ca) => ...
-///     None => return Ok(Step::again(KEY_AGAIN, "an RSA key is being generated")),
+///     None => return Ok(TaskStep::again(KEY_AGAIN, "an RSA key is being generated")),
 /// }
 /// ```
 ///

@@ -121,6 +121,15 @@ pub(crate) fn advertised(view: &ShootView, outside: Option<&Outside>) -> Vec<Val
     all
 }
 
+/// The port in `status.advertisedAddresses`, unless it is the usual one.
+pub(crate) fn advertised_port(shoot: &Value) -> Option<u16> {
+    let all = shoot["status"]["advertisedAddresses"].as_array().into_iter().flatten();
+    let mut servers = all.filter(|each| each["name"] != "service-account-issuer");
+    let (rest, port) = text(&servers.next()?["url"]).rsplit_once(':')?;
+    // The colon may belong to the scheme, or to an IPv6 address.
+    (rest.contains("://")).then(|| port.parse().ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::view::tests::golden;
@@ -161,6 +170,24 @@ mod tests {
         for (outside, expected) in table {
             assert_eq!(joined(server_names(&golden("s2"), outside.as_ref())), expected, "{outside:?}");
         }
+    }
+
+    #[test]
+    fn the_port_of_an_advertised_address() {
+        let table = [
+            ("https://api.s1.example.org:32128", Some(32_128)),
+            ("https://[2001:db8::1]:30443", Some(30_443)),
+            ("https://[2001:db8::1]", None),
+            ("https://api.s1.example.org", None),
+            ("", None),
+        ];
+        for (url, expected) in table {
+            let issuer = json!({"name": "service-account-issuer", "url": "https://issuer.example.org:1"});
+            let addresses = json!([issuer, {"name": "external", "url": url}]);
+            let shoot = json!({"status": {"advertisedAddresses": addresses}});
+            assert_eq!(advertised_port(&shoot), expected, "{url}");
+        }
+        assert_eq!(advertised_port(&json!({})), None);
     }
 
     #[test]

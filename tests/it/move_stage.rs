@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use crate::player::{Manners, Player};
 use crate::story_backups;
+use crate::story_shoot_others::register;
 use crate::world::{Agent, CORE, Options, World};
 use support::TestCluster;
 use support::backups;
@@ -40,6 +41,9 @@ pub(crate) const NAME: &str = "s1";
 pub(crate) const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 /// The name of the Shoot's API server, for its owner.
 pub(crate) const HOST: &str = "api.s1.p.shoots.example.org";
+/// The extensions of each Shoot, and when they act.
+pub(crate) const EXTENSIONS: [(&str, &str); 2] =
+    [("early", "BeforeKubeAPIServer"), ("late", "AfterKubeAPIServer")];
 const IMAGE: &str = "registry.example.org/gardenlet:1";
 
 /// One seed. The world ends last.
@@ -59,12 +63,15 @@ impl Side {
         let etcds = Some(shared.etcds.at(world.name));
         let site = world.site_with(SiteOptions { node_addresses, etcds, ..SiteOptions::default() });
         let agent = world.agent_of(&site, &config(&world, address));
-        let player = Player::of(&["backupbuckets", "extensions"]);
-        player.behave("dnsrecords", shared.names.manners());
+        let player = Player::of(&["backupbuckets"]);
+        let leaving = |what: &str| json!({"state": {"of": what}});
+        player.behave("extensions", Manners { status: leaving("the extension"), ..Manners::default() });
+        let records = Manners { status: leaving("the record"), ..shared.names.manners() };
+        player.behave("dnsrecords", records);
         player.behave(
             "backupentries",
             Manners {
-                status: json!({"state": {"of": "the entry"}}),
+                status: leaving("the entry"),
                 ..backups::manners(world.seed.client(), &shared.etcds.buckets)
             },
         );
@@ -155,6 +162,11 @@ impl Stage {
             .garden
             .apply(&[secret("dns", &json!({"token": "dHdv"})), secret("backup", &backups::credentials())]);
         first.garden.apply(&prepare::backups());
+        // One that is released before the API server ends, and one after it.
+        for (name, moment) in EXTENSIONS {
+            let lifecycle = json!({"reconcile": moment, "migrate": moment, "delete": moment});
+            register(&first, name, &json!({"autoEnable": ["shoot"], "lifecycle": lifecycle}));
+        }
         let second = first.beside(b);
         let shared = Shared { etcds: Etcds::default(), names: Names::default() };
         let a = Side::start(first, "10.50.0.1", &shared);

@@ -5,7 +5,7 @@ use gardenlet::api::core::SERVICE_ACCOUNT;
 use gardenlet::api::meta::Key;
 use serde_json::{Value, json};
 
-use crate::move_stage::{HOST, NAME, PLACE, Side, Stage, Writer, missing};
+use crate::move_stage::{EXTENSIONS, HOST, NAME, PLACE, Side, Stage, Writer, missing};
 use crate::world::{CORE, wait_for};
 use support::json::{list, text};
 use support::shoot::buckets::RAISE;
@@ -64,6 +64,10 @@ fn is_at(stage: &Stage, side: &Side, before: &Identity) {
     let user = server.cluster.server().shared.user_of(&before.token).map(|user| user.name);
     assert_eq!(user.as_deref(), Some("system:serviceaccount:default:app"));
     assert_eq!(stage.names.of(HOST), [side.address]);
+    for (name, _) in EXTENSIONS {
+        let object = stage.object(side, "extensions", name).unwrap();
+        assert_eq!(object["status"]["state"], json!({"of": "the extension"}), "{name}");
+    }
 
     // The backups are in the bucket of this seed, and only there.
     let name = stage.entry_name();

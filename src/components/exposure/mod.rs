@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::apply::apply;
 use super::archive;
 use crate::api::core::{NODE, SERVICE};
-use crate::api::meta::{ALL_NAMESPACES, Key, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, text};
 use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
 use crate::flow::{Failed, TaskStep};
 use crate::format::address::flaw;
-use crate::kube::{Client, Error, ListParams, Seed};
+use crate::kube::{Client, Error, ErrorVerdict, ListParams, Seed};
 
 /// The name of the Service.
 pub(crate) const NAME: &str = "kube-apiserver-exposure";
@@ -60,15 +60,38 @@ pub(crate) enum Exposed {
     Waiting(TaskStep),
 }
 
-/// Writes the Service and finds its address. Errors: a request fails; or no node has an address, with
+/// Writes the Service and finds its address. A new one of type `NodePort` gets this port if it is free. Errors: a request fails; or no node has an address, with
 /// the option to set.
-pub(crate) fn ensure(seed: &Seed, namespace: &str, settings: &Exposure) -> Result<Exposed, Failed> {
+pub(crate) fn ensure(
+    seed: &Seed,
+    namespace: &str,
+    settings: &Exposure,
+    port: Option<u16>,
+) -> Result<Exposed, Failed> {
     let address = match settings.kind {
         ExposureType::NodePort => Some(node_address(seed, namespace, settings)?),
         ExposureType::LoadBalancer | ExposureType::ClusterIp => None,
     };
-    let service = apply(seed, &SERVICE, &fill(namespace, settings, address.as_deref()))?;
+    let wanted = fill(namespace, settings, address.as_deref());
+    if let (ExposureType::NodePort, Some(port)) = (settings.kind, port) {
+        claim(seed, namespace, &wanted, port)?;
+    }
+    let service = apply(seed, &SERVICE, &wanted)?;
     Ok(find(&service, settings.kind, address.as_deref()))
+}
+
+/// Creates the Service with a port of the nodes, if that is free.
+fn claim(seed: &Seed, namespace: &str, wanted: &Value, port: u16) -> Result<(), Failed> {
+    if seed.find::<Metadata>(&SERVICE, &Key::new(namespace, NAME))?.is_some() {
+        return Ok(());
+    }
+    let mut with_port = wanted.clone();
+    with_port["spec"]["ports"][0]["nodePort"] = json!(port);
+    match seed.create::<Value>(&SERVICE, namespace, &with_port) {
+        // Another Service has it, or the seed has other ports.
+        Err(error) if error.verdict() == ErrorVerdict::Invalid => Ok(()),
+        other => Ok(other.map(drop)?),
+    }
 }
 
 /// The state according to the live Service and nodes. Writes nothing. Errors: a request fails; or no node has

@@ -8,7 +8,7 @@ use crate::api::core::SECRET;
 use crate::api::meta::{Metadata, annotation, is_true};
 use crate::backup::BackupRound;
 use crate::backup::decide::SecretCopy;
-use crate::backup::garden::{PURPOSE, said};
+use crate::backup::garden::{FORCE_DELETION, PURPOSE, said};
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::base::clock::Timestamp;
 use crate::config::backup::BackupEntryController;
@@ -24,9 +24,6 @@ const PERIOD: Duration = Duration::from_secs(30);
 /// How often to check whether the grace period is over: a clock may be set.
 const PENDING_PERIOD: Duration = Duration::from_secs(3_600);
 const HOUR_S: u64 = 3_600;
-/// Deletes the backups at once.
-const FORCE: &str = "backupentry.core.gardener.cloud/force-deletion";
-
 /// One step of the deletion.
 pub(super) fn step(
     round: &mut BackupRound<'_>,
@@ -82,7 +79,7 @@ fn finish(
 }
 
 fn is_forced(object: &Value) -> bool {
-    is_true(annotation(object, FORCE))
+    is_true(annotation(object, FORCE_DELETION))
 }
 
 /// How long the backups are kept after the deletion of the entry.

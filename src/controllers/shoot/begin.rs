@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::api::gardener::{OPERATION, SHOOT};
+use crate::api::gardener::{BASTION, OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
 use crate::extension::problem;
 use crate::flow::{Failed, ReportPacer, TaskError};
 use crate::format::view;
-use crate::kube::Patch;
-use crate::operation::{self, Environment, Facts, Found, Operation, Work, cluster, inputs};
+use crate::kube::{ListParams, Patch};
+use crate::operation::inputs::GardenInputs;
+use crate::operation::{self, Environment, Facts, Operation, Work, cluster, inputs};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
-use crate::shoot::ShootView;
+use crate::shoot::{ShootView, state};
 
 use super::act::RunningShootFlow;
 use super::decide::FINALIZER;
@@ -32,8 +33,6 @@ impl ShootReconciler {
         operation: Operation,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
-        // `decide` reports an operation that this version does not support.
-        let Some(table) = operation::table(operation) else { return Ok(ReconcileOutcome::Done) };
         let metadata = view::look::<Metadata>(shoot)?.metadata;
         match write::finalizer(&self.env.garden, &SHOOT, key, &metadata, FINALIZER, true) {
             Err(e) if e.is_conflict() => return Ok(ReconcileOutcome::GoOn(CONFLICT_RETRY)),
@@ -48,7 +47,7 @@ impl ShootReconciler {
             now: cx.clock.now(),
         };
         let report = OperationReport::new(shoot, operation, &start);
-        let inputs = match inputs {
+        let mut inputs = match inputs {
             Ok(inputs) => inputs,
             Err(failed) => return self.not_begun(key, &report, failed, cx),
         };
@@ -65,6 +64,10 @@ impl ShootReconciler {
             }
         }
         let view = inputs.view(&shoot);
+        let facts = match self.facts(operation, &shoot, &view, &mut inputs) {
+            Ok(facts) => facts,
+            Err(failed) => return self.not_begun(key, &report, failed, cx),
+        };
         let complete = incomplete(&view).map_or(Ok(()), Err);
         if let Err(failed) = complete.and_then(|()| cluster::sync(&self.env, &shoot, &inputs)) {
             return self.not_begun(key, &report, failed, cx);
@@ -73,13 +76,9 @@ impl ShootReconciler {
         if let Some(patch) = report::identified(&shoot) {
             shoot = self.patch_status(key, patch)?;
         }
-        let facts = match self.facts(operation, &shoot, &view) {
-            Ok(facts) => facts,
-            Err(failed) => return self.not_begun(key, &report, failed, cx),
-        };
         self.tell(key, &shoot, operation, OperationEvent::Begun, cx);
         let running = RunningShootFlow {
-            flow: table.flow(&facts),
+            flow: operation::table(operation).flow(&facts),
             work: Work::new(Arc::clone(&self.env), shoot, view, facts, inputs, cx.clock.clone()),
             report,
             pacer: ReportPacer::new(
@@ -91,13 +90,44 @@ impl ShootReconciler {
         self.turn(key, running, cx)
     }
 
-    /// What decides which tasks are needed.
-    fn facts(&self, operation: Operation, shoot: &Value, view: &ShootView) -> Result<Facts, Failed> {
-        let found = match operation.is_deletion() {
-            true => Found::read(&self.env.seed, &view.technical_id)?,
-            false => Found::default(),
-        };
+    /// What decides which tasks are needed. For a restoration, it also reads what the other seed has left.
+    fn facts(
+        &self,
+        operation: Operation,
+        shoot: &Value,
+        view: &ShootView,
+        inputs: &mut GardenInputs,
+    ) -> Result<Facts, Failed> {
+        if operation == Operation::Migrate {
+            self.no_bastions(shoot)?;
+        }
+        let found = operation::found::read::read(&self.env, operation, shoot, inputs)?;
+        if operation == Operation::Restore {
+            let key = Key::of(shoot);
+            inputs.state = state::find(&self.env.garden, &key)?;
+            // The data of a Shoot that was bound to this seed again may be all that it needs.
+            if inputs.state.is_none() && !found.has_etcd {
+                inputs.state = Some(state::needed(&self.env.garden, &key)?);
+            }
+        }
         Ok(Facts::new(operation, shoot, view, found))
+    }
+
+    /// A Bastion belongs to the seed that the Shoot leaves.
+    fn no_bastions(&self, shoot: &Value) -> Result<(), Failed> {
+        let key = Key::of(shoot);
+        let field_selector = format!("spec.seedName={}", self.site.seed_name());
+        let params = ListParams { field_selector, ..ListParams::default() };
+        let mut names = Vec::new();
+        self.env.garden.list_all::<Value>(&BASTION, &key.namespace, &params, &mut |bastion| {
+            if bastion["spec"]["shootRef"]["name"] == key.name.as_str() {
+                names.push(text(&bastion["metadata"]["name"]).to_owned());
+            }
+        })?;
+        match names.as_slice() {
+            [] => Ok(()),
+            names => Err(Failed::new(format!("shoot has still Bastions: delete {}", names.join(", ")))),
+        }
     }
 
     pub(super) fn patch_status(&self, key: &Key, patch: Value) -> Result<Value, crate::kube::Error> {

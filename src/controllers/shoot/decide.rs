@@ -14,18 +14,22 @@ use crate::format::duration::parse_nanos;
 use crate::format::time::parse_rfc3339;
 use crate::format::view;
 use crate::operation::Operation;
-use crate::shoot::has_workers;
 use crate::shoot::window::DailyWindow;
+use crate::shoot::{ShootSeeds, has_workers};
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
 pub(crate) const FINALIZER: &str = "gardener";
 /// When to check a blocked operation again.
 pub(crate) const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
+/// When to check again whether a Shoot may leave this seed. The garden looks at the other seed this often.
+const CONFIRMED_AGAIN: Duration = Duration::from_secs(5);
 /// Why a Shoot with workers is not touched.
 pub(crate) const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers and leaves everything as it is. Let a gardenlet of \
     Gardener serve the Shoot, or make one without workers.";
 
 const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
+/// The constraint with which gardener-controller-manager says whether the other seed is ready.
+const READY_FOR_MIGRATION: &str = "ReadyForMigration";
 const EMERGENCY_STOP: &str = "shoot.gardener.cloud/emergency-stop-reconciliations";
 pub(super) const IGNORE: &str = "shoot.gardener.cloud/ignore";
 const SYNC_PERIOD: &str = "shoot.gardener.cloud/sync-period";
@@ -53,12 +57,6 @@ pub(crate) enum ShootDecision {
     Blocked {
         /// A text for people.
         why: String,
-        /// When to decide again.
-        after: Duration,
-    },
-    /// This version does not support the operation ([`super::status::not_built`]). Nothing is changed.
-    NotBuilt {
-        why: &'static str,
         /// When to decide again.
         after: Duration,
     },
@@ -126,17 +124,6 @@ pub(crate) struct ShootDecisionInput<'a> {
     pub(crate) share: f64,
 }
 
-/// The name of the responsible seed. During a migration, this is the old one until it has finished.
-pub(crate) fn responsible(shoot: &Value) -> &str {
-    let (wanted, present) = seeds(shoot);
-    if wanted.is_empty() || present.is_empty() { wanted } else { present }
-}
-
-/// The seeds of spec and status.
-fn seeds(shoot: &Value) -> (&str, &str) {
-    (text(&shoot["spec"]["seedName"]), text(&shoot["status"]["seedName"]))
-}
-
 /// Whether it is being deleted.
 pub(crate) fn is_deleting(shoot: &Value) -> bool {
     !text(&shoot["metadata"]["deletionTimestamp"]).is_empty()
@@ -151,23 +138,22 @@ pub(super) fn is_forced(annotations: &SortedMap<String, String>) -> bool {
 pub(crate) fn operation(shoot: &Value) -> Operation {
     let last = &shoot["status"]["lastOperation"];
     let (kind, state) = (text(&last["type"]), text(&last["state"]));
-    let (wanted, present) = seeds(shoot);
     let asked = |what: &str| annotation(shoot, OPERATION).split(';').any(|value| value == what);
     if is_deleting(shoot) {
         let is_forced = is_true(annotation(shoot, CONFIRM_FORCE));
         return if is_forced { Operation::ForceDelete } else { Operation::Delete };
     }
-    if !wanted.is_empty() && !present.is_empty() && wanted != present || asked("migrate") {
+    if ShootSeeds::of(shoot).is_leaving() {
         return Operation::Migrate;
     }
     match (kind, state) {
-        ("Migrate", "Succeeded" | "Aborted") => Operation::Restore,
+        // Also if it was bound to this seed again before it had left: then its data is still here, or in the bucket.
+        ("Migrate", _) => Operation::Restore,
         _ if asked("restore") => Operation::Restore,
         _ if last.is_null() => Operation::Create,
         (_, "Succeeded") => Operation::Reconcile,
         // Without a type, only its start was postponed.
         ("Create" | "", _) => Operation::Create,
-        ("Migrate", _) => Operation::Migrate,
         ("Restore", _) => Operation::Restore,
         _ => Operation::Reconcile,
     }
@@ -176,7 +162,7 @@ pub(crate) fn operation(shoot: &Value) -> Operation {
 /// Decides what to do with the Shoot now.
 pub(crate) fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
     let shoot = input.shoot;
-    let seed = responsible(shoot);
+    let seed = ShootSeeds::of(shoot).operates();
     let is_ours = !seed.is_empty() && input.seed["metadata"]["name"] == seed;
     if !is_ours || is_deleting(shoot) && !has_finalizer(shoot) {
         return ShootDecision::Nothing;
@@ -187,15 +173,15 @@ pub(crate) fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
     let operation = operation(shoot);
     if let Some(why) = input.not_now(operation) {
         // Extensions still handle a Shoot that is not reconciled, and must see its owner's changes.
-        let is_synced = operation.unbuilt().is_none() && input.is_left_alone().is_some();
+        let is_synced = !is_moving(operation) && input.is_left_alone().is_some();
         return ShootDecision::Later { after: input.again_after(), is_synced, why };
     }
     if let Some(why) = seed_problem(input.seed, input.agent) {
         let why = format!("Shoot cannot be reconciled on seed: {why}");
         return ShootDecision::Blocked { why, after: BLOCKED_AGAIN };
     }
-    if let Some(why) = operation.unbuilt() {
-        return ShootDecision::NotBuilt { why, after: input.settings.sync_period };
+    if let Some(why) = migration_problem(shoot).filter(|_| operation == Operation::Migrate) {
+        return ShootDecision::Blocked { why, after: CONFIRMED_AGAIN };
     }
     match input.listed_after() {
         after if input.is_listed && !after.is_zero() => {
@@ -229,6 +215,7 @@ impl ShootDecisionInput<'_> {
     pub(crate) fn again_after(&self) -> Option<Duration> {
         match self.is_left_alone() {
             Some(_) => None,
+            None if self.has_arrived_awake() => Some(Duration::ZERO),
             None if self.is_confined() => Some(self.window().until_next(self.now, self.share)),
             None => Some(self.sync_period()),
         }
@@ -273,7 +260,16 @@ impl ShootDecisionInput<'_> {
     }
 
     fn is_up_to_date(&self) -> bool {
-        self.is_observed() && self.shoot["status"]["lastOperation"]["state"] == "Succeeded"
+        let is_done = self.shoot["status"]["lastOperation"]["state"] == "Succeeded";
+        self.is_observed() && is_done && !self.has_arrived_awake()
+    }
+
+    /// A restored Shoot is awake, also if it is to be hibernated.
+    fn has_arrived_awake(&self) -> bool {
+        let status = &self.shoot["status"];
+        let is_asleep = status["hibernated"] == true;
+        let wants_sleep = self.shoot["spec"]["hibernation"]["enabled"] == true;
+        status["lastOperation"]["type"] == "Restore" && wants_sleep && !is_asleep
     }
 
     fn is_confined(&self) -> bool {
@@ -296,6 +292,27 @@ impl ShootDecisionInput<'_> {
         let asked = parse_nanos(annotation(self.shoot, SYNC_PERIOD)).ok();
         let asked = asked.and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos);
         asked.filter(|asked| self.obeys_annotations() && *asked >= usual).unwrap_or(usual)
+    }
+}
+
+/// Whether the Shoot moves between seeds: extensions must not see a Shoot that has not arrived, or has left.
+const fn is_moving(operation: Operation) -> bool {
+    matches!(operation, Operation::Migrate | Operation::Restore)
+}
+
+/// Why the Shoot may not leave this seed: the garden has to confirm that the other seed is ready. Texts of upstream.
+fn migration_problem(shoot: &Value) -> Option<String> {
+    let constraints = shoot["status"]["constraints"].as_array().into_iter().flatten();
+    let name = text(&shoot["metadata"]["name"]);
+    match constraints.into_iter().find(|each| each["type"] == READY_FOR_MIGRATION) {
+        None => Some(format!(
+            "waiting for confirmation that destination Seed is available to host the control plane of Shoot {name}"
+        )),
+        Some(found) if found["status"] == "True" => None,
+        Some(found) => Some(format!(
+            "destination Seed is not available to host the control plane of Shoot {name}: {}",
+            text(&found["message"])
+        )),
     }
 }
 
@@ -429,7 +446,7 @@ mod tests {
             (vec![("/status/seedName", Value::Null), (LAST, Value::Null)], Create),
             (last("Migrate", "Succeeded"), Restore),
             (last("Migrate", "Aborted"), Restore),
-            (vec![(ASKED, json!("migrate"))], Migrate),
+            (vec![(ASKED, json!("migrate"))], Reconcile),
             (vec![(ASKED, json!("restore"))], Restore),
             (vec![(ASKED, json!("rotate-ca-start;restore"))], Restore),
             (vec![(ASKED, json!("rotate-ca-start"))], Reconcile),
@@ -443,7 +460,8 @@ mod tests {
             (last("Create", "Processing"), Create),
             (last("Create", "Failed"), Create),
             (last("Create", "Succeeded"), Reconcile),
-            (last("Migrate", "Error"), Migrate),
+            (last("Migrate", "Error"), Restore),
+            ([last("Migrate", "Error"), vec![("/spec/seedName", json!("other"))]].concat(), Migrate),
             (last("Restore", "Processing"), Restore),
             (last("Restore", "Succeeded"), Reconcile),
             (last("Reconcile", "Error"), Reconcile),
@@ -554,8 +572,12 @@ mod tests {
             (vec![(ASKED, json!("restore"))], Some(Restore)),
             (of("Migrate", "Succeeded"), Some(Restore)),
             (of("Migrate", "Aborted"), Some(Restore)),
-            (of("Migrate", "Error"), Some(Migrate)),
-            (vec![("/spec/seedName", json!("other"))], Some(Migrate)),
+            (of("Migrate", "Error"), Some(Restore)),
+            (vec![("/spec/seedName", json!("other")), confirmed("True")], Some(Migrate)),
+            (
+                [of("Restore", "Succeeded"), vec![("/spec/hibernation/enabled", json!(true))]].concat(),
+                Some(Reconcile),
+            ),
             (vec![(DELETED, json!("2026-01-01T00:00:00Z"))], Some(Delete)),
         ];
         let (seed, agent) = (seed(), agent());
@@ -568,7 +590,6 @@ mod tests {
                     ShootDecisionInput { now: NOW.plus(2 * HOUR), ..input(&shoot, &seed, &agent, settings) };
                 let begun = match decide(&input) {
                     ShootDecision::Now(operation) => Some(operation),
-                    ShootDecision::NotBuilt { .. } => Some(operation(&shoot)),
                     ShootDecision::Later { .. } => None,
                     other => panic!("{changes:?}: {other:?}"),
                 };
@@ -710,15 +731,33 @@ mod tests {
             ShootDecision::Now(Operation::Reconcile)
         );
         assert_eq!(decided(&with(&[deleted]), &seed(), &settings()), ShootDecision::Now(Operation::Delete));
+    }
+
+    /// The garden's judgement about the other seed.
+    fn confirmed(status: &str) -> (&'static str, Value) {
+        let constraint = json!({"type": READY_FOR_MIGRATION, "status": status, "message": "versions differ"});
+        ("/status/constraints", json!([{"type": "HibernationPossible", "status": "True"}, constraint]))
+    }
+
+    #[test]
+    fn a_shoot_leaves_when_the_garden_has_confirmed_the_other_seed() {
+        let leaves = ("/spec/seedName", json!("other"));
+        let blocked = |why: &str| ShootDecision::Blocked { why: why.to_owned(), after: CONFIRMED_AGAIN };
+        let missing = "waiting for confirmation that destination Seed is available to host the control plane of Shoot s";
+        let refused =
+            "destination Seed is not available to host the control plane of Shoot s: versions differ";
         let table = [
-            (("/spec/seedName", json!("other")), Operation::Migrate),
-            ((LAST, json!({"type": "Migrate", "state": "Succeeded"})), Operation::Restore),
+            (vec![leaves.clone()], blocked(missing)),
+            (vec![leaves.clone(), confirmed("False")], blocked(refused)),
+            (vec![leaves.clone(), confirmed("True")], ShootDecision::Now(Operation::Migrate)),
+            // Bound to this seed again.
+            (
+                vec![(LAST, json!({"type": "Migrate", "state": "Error"}))],
+                ShootDecision::Now(Operation::Restore),
+            ),
         ];
-        for (change, operation) in table {
-            assert_eq!(
-                decided(&with(&[change]), &seed(), &settings()),
-                ShootDecision::NotBuilt { why: operation.unbuilt().unwrap(), after: HOUR }
-            );
+        for (changes, expected) in table {
+            assert_eq!(decided(&with(&changes), &seed(), &settings()), expected, "{changes:?}");
         }
     }
 
@@ -774,11 +813,11 @@ mod tests {
             let (share, is_listed) = (random::unit(), flag());
             let input = ShootDecisionInput { share, is_listed, ..input(&shoot, &seed, &agent, &settings) };
             assert!(input.listed_after() < 2 * DAY);
-            let ours = responsible(&shoot) == "edge";
+            let ours = ShootSeeds::of(&shoot).operates() == "edge";
             match decide(&input) {
                 ShootDecision::Nothing => assert!(!ours, "{shoot}"),
                 ShootDecision::Now(operation) => {
-                    assert!(ours && !has_workers(&shoot) && operation.unbuilt().is_none());
+                    assert!(ours && !has_workers(&shoot));
                     assert_eq!(is_deleting(&shoot), operation.as_str() == "Delete");
                     assert!(input.is_left_alone().is_none());
                     // A Shoot that is not up to date never waits.
@@ -786,16 +825,15 @@ mod tests {
                 }
                 ShootDecision::Later { after, is_synced, .. } => {
                     assert!(ours && !has_workers(&shoot));
-                    assert_eq!(is_synced, after.is_none() && operation(&shoot).unbuilt().is_none());
+                    assert_eq!(is_synced, after.is_none() && !is_moving(operation(&shoot)));
                     // No two decisions about a confined Shoot within one window.
                     assert!(
                         after.is_none_or(|after| DailyWindow::of(&shoot).contains(NOW.plus(after))),
                         "{shoot}"
                     );
                 }
-                ShootDecision::Blocked { after, .. } => assert!(ours && after == BLOCKED_AGAIN),
-                ShootDecision::NotBuilt { why, after } => {
-                    assert!(ours && operation(&shoot).unbuilt() == Some(why) && after == HOUR);
+                ShootDecision::Blocked { after, .. } => {
+                    assert!(ours && (after == BLOCKED_AGAIN || after == CONFIRMED_AGAIN));
                 }
             }
         }

@@ -29,14 +29,59 @@ pub(super) enum OperationEvent<'a> {
 }
 
 impl<'a> OperationEvent<'a> {
+    /// Whether it is a warning, its reason, and its text.
     fn words(self, operation: Operation) -> (bool, &'static str, &'a str) {
-        let deletes = operation.is_deletion();
+        let words = EventWords::of(operation);
         match self {
-            Self::Begun if deletes => (false, "Deleting", "Deleting Shoot cluster"),
-            Self::Begun => (false, "Reconciling", "Reconciling Shoot cluster"),
-            Self::Succeeded if deletes => (false, "Deleted", "Deleted Shoot cluster"),
-            Self::Succeeded => (false, "Reconciled", "Reconciled Shoot cluster"),
-            Self::Failed(why) => (true, if deletes { "DeleteError" } else { "ReconcileError" }, why),
+            Self::Begun => (false, words.begun, words.begun_text),
+            Self::Succeeded => (false, words.done, words.done_text),
+            Self::Failed(why) => (true, words.failed, why),
+        }
+    }
+}
+
+/// Upstream's reasons and texts for the events of an operation.
+struct EventWords {
+    action: &'static str,
+    begun: &'static str,
+    begun_text: &'static str,
+    done: &'static str,
+    done_text: &'static str,
+    failed: &'static str,
+}
+
+impl EventWords {
+    const fn of(operation: Operation) -> Self {
+        match operation {
+            Operation::Create | Operation::Reconcile => Self {
+                action: "Reconcile",
+                begun: "Reconciling",
+                begun_text: "Reconciling Shoot cluster",
+                done: "Reconciled",
+                done_text: "Reconciled Shoot cluster",
+                failed: "ReconcileError",
+            },
+            Operation::Restore => Self {
+                begun_text: "Restoring Shoot cluster",
+                done_text: "Restored Shoot cluster",
+                ..Self::of(Operation::Reconcile)
+            },
+            Operation::Migrate => Self {
+                action: "Migrate",
+                begun: "PrepareMigration",
+                begun_text: "Preparing Shoot cluster for migration",
+                done: "MigrationPrepared",
+                done_text: "Prepared Shoot cluster for migration",
+                failed: "MigrationPreparationFailed",
+            },
+            Operation::Delete | Operation::ForceDelete => Self {
+                action: "Delete",
+                begun: "Deleting",
+                begun_text: "Deleting Shoot cluster",
+                done: "Deleted",
+                done_text: "Deleted Shoot cluster",
+                failed: "DeleteError",
+            },
         }
     }
 }
@@ -64,15 +109,25 @@ impl ShootReconciler {
         let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(ReconcileOutcome::Done);
         };
+        let leaves = report.operation() == Operation::Migrate;
+        if leaves {
+            // Before the status, with which the other seed becomes responsible.
+            self.delete_cluster(work.shoot())?;
+        }
         // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
-            let is_hibernated = work.facts().is_hibernated;
+            let is_hibernated = work.facts().is_hibernated || leaves && work.facts().sleeps;
             self.patch_status(key, report.succeeded(at, &OperationSuccess { shoot: &live, is_hibernated }))
         });
         let shoot = match written {
             Ok(shoot) => shoot,
             Err(error) => return Err(EndError::of(error)),
         };
+        if leaves {
+            self.tell(key, &shoot, report.operation(), OperationEvent::Succeeded, cx);
+            log::info!(shoot = key.to_string().as_str(); "The Shoot has left for another seed");
+            return Ok(ReconcileOutcome::Done);
+        }
         if let Err(failed) = cluster::sync(&self.env, &shoot, work.inputs()) {
             return Err(EndError::Reported(failed.into()));
         }
@@ -163,7 +218,7 @@ impl ShootReconciler {
         cx: &ReconcileContext,
     ) {
         let (warning, reason, note) = news.words(operation);
-        let action = if operation.is_deletion() { "Delete" } else { "Reconcile" };
+        let action = EventWords::of(operation).action;
         let uid = text(&shoot["metadata"]["uid"]);
         let about = InvolvedObject { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
         let news = events::Event { controller: "shoot-controller", warning, reason, action, note };

@@ -120,10 +120,6 @@ impl Reconciler for ShootReconciler {
                 self.say(key, status::blocked(&shoot, &why, is_error, now))?;
                 Ok(ReconcileOutcome::After(after))
             }
-            ShootDecision::NotBuilt { why, after } => {
-                self.say(key, status::not_built(&shoot, why, now))?;
-                Ok(ReconcileOutcome::After(after))
-            }
         }
     }
 }

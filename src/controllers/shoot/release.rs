@@ -67,6 +67,19 @@ impl ShootReconciler {
         }
     }
 
+    /// Deletes the `Cluster` of a Shoot of which nothing else is left in the seed.
+    pub(super) fn delete_cluster(&self, shoot: &Value) -> Result<(), kube::Error> {
+        let cluster = text(&shoot["status"]["technicalID"]);
+        if cluster.is_empty() {
+            return Ok(());
+        }
+        match write::delete(&self.env.seed, &CLUSTER, &Key::cluster(cluster)) {
+            // An agent without permission to delete it could not create it either.
+            Err(e) if e.status_code() == Some(403) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
     fn finalize(
         &self,
         key: &Key,
@@ -74,14 +87,7 @@ impl ShootReconciler {
         report: &OperationReport,
         at: Timestamp,
     ) -> Result<ReconcileOutcome, kube::Error> {
-        let cluster = text(&shoot["status"]["technicalID"]);
-        if !cluster.is_empty() {
-            match write::delete(&self.env.seed, &CLUSTER, &Key::cluster(cluster)) {
-                // An agent without permission to delete it could not create it either.
-                Err(e) if e.status_code() == Some(403) => {}
-                other => drop(other?),
-            }
-        }
+        self.delete_cluster(shoot)?;
         let facts = OperationSuccess { shoot, is_hibernated: shoot["status"]["hibernated"] == true };
         let live = self.patch_status(key, report.succeeded(at, &facts))?;
         let metadata = view::look::<Metadata>(&live).unwrap_or_default().metadata;

@@ -46,16 +46,6 @@ pub(crate) fn blocked(shoot: &Value, why: &str, is_error: bool, now: Timestamp) 
     Some(json!({"status": {"lastOperation": said}}))
 }
 
-/// This version does not support the operation.
-pub(crate) fn not_built(shoot: &Value, why: &str, now: Timestamp) -> Option<Value> {
-    let errors = &shoot["status"]["lastErrors"];
-    if errors.as_array().is_some_and(|errors| errors.iter().any(|error| error["description"] == why)) {
-        return None;
-    }
-    let error = json!({"description": why, "taskID": INITIALIZE, "lastUpdateTime": rfc3339(now)});
-    Some(json!({"status": {"lastErrors": [error]}}))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,14 +92,5 @@ mod tests {
                 assert_eq!(blocked(&said, "why", is_error, NOW), None);
             }
         }
-    }
-
-    #[test]
-    fn an_unsupported_operation_is_an_error_without_task() {
-        let patch = not_built(&json!({}), "why", NOW).unwrap();
-        assert_eq!(patch["status"]["lastErrors"][0]["taskID"], "initializeOperation");
-        assert_eq!(patch["status"].as_object().unwrap().len(), 1);
-        assert_eq!(not_built(&json!({"status": patch["status"]}), "why", NOW), None);
-        assert!(not_built(&json!({"status": patch["status"]}), "another", NOW).is_some());
     }
 }

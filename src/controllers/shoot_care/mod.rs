@@ -35,6 +35,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
+use crate::shoot::responsible::has_control_plane;
 
 use super::Site;
 
@@ -80,8 +81,9 @@ enum Reason {
 fn reason(change: &Change<ShootHead>) -> Option<Reason> {
     let Some(new) = &change.new else { return Some(Reason::Gone) };
     let Some(old) = &change.old else { return Some(Reason::New) };
-    let was_scheduled = old.status.seed_name.is_empty() && !new.status.seed_name.is_empty();
-    (was_scheduled || was_reconciled(&old.status, &new.status)).then_some(Reason::Asked)
+    // Scheduled, or given to another seed.
+    let has_moved = old.status.seed_name != new.status.seed_name && !new.status.seed_name.is_empty();
+    (has_moved || was_reconciled(&old.status, &new.status)).then_some(Reason::Asked)
 }
 
 fn was_reconciled(old: &ShootStatus, new: &ShootStatus) -> bool {
@@ -136,7 +138,7 @@ impl Reconciler for CareReconciler {
         if head.status.seed_name.is_empty() {
             return Ok(ReconcileOutcome::After(pace::UNSCHEDULED));
         }
-        if head.status.seed_name != self.site.seed_name() {
+        if !has_control_plane(&head.status.seed_name, self.site.seed_name()) {
             return Ok(ReconcileOutcome::Done);
         }
         let mut known = before.filter(|known| known.is_of(&head)).unwrap_or_else(|| {

@@ -20,8 +20,10 @@ pub(crate) struct Component {
     pub(crate) stops: Turn,
     /// Whether condition `ControlPlaneHealthy` demands its workloads.
     pub(crate) is_required: fn(Duty) -> bool,
-    /// Its tasks when a Shoot is created or reconciled.
+    /// Its tasks when a Shoot is created, reconciled or restored.
     pub(crate) create: &'static [Row],
+    /// Its tasks when a Shoot leaves for another seed. What only the API server of the Shoot can write stays in its etcd.
+    pub(crate) migrate: &'static [Row],
     /// Its tasks when a Shoot is deleted.
     pub(crate) delete: &'static [Row],
     /// Its tasks when a Shoot is deleted by force, which uses no API server of the Shoot.
@@ -61,6 +63,7 @@ impl Component {
         stops: Turn::Client,
         is_required: |_| true,
         create: &[],
+        migrate: &[],
         delete: &[],
         force_delete: &[],
     };

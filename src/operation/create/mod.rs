@@ -10,6 +10,7 @@ use crate::extension::ReconcileMoment;
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::evidence::only_in_the_log;
 use super::facts::Facts;
+use super::restore::copy;
 use super::row::Row;
 use super::table::Table;
 use super::times::{FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS};
@@ -24,7 +25,7 @@ const UNLABEL: &str = "Removing label from resources after modification of encry
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 28] = [
+pub(super) static ROWS: [Row; 32] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
     Row::new("Create botanist", kube_apiserver::settings, kube_apiserver::settings_seen)
         .retrying(TEN_SECONDS, MINUTE),
@@ -64,13 +65,24 @@ static ROWS: [Row; 28] = [
     .when(Facts::is_awake)
     .within(FIVE_MINUTES)
     .last(),
-    // Source backup entry and copies of backups: only when a Shoot is migrated from another seed.
+    // The next two only if the Shoot comes from another seed. The garden accepts the entry only before the one of the Shoot
+    // names another bucket.
+    Row::new("Deploying source backup entry", |work, _| copy::SOURCE_ENTRY.deploy(work), only_in_the_log)
+        .after(&["Deploying control plane namespace"])
+        .when(Facts::copies_backups),
+    Row::new(
+        "Waiting until the source backup entry has been reconciled",
+        |work, attempt| copy::SOURCE_ENTRY.wait(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deploying source backup entry"])
+    .when(Facts::copies_backups),
     Row::new(
         "Deploying BackupEntry for ETCD data",
         |work, _| backups::ENTRY.deploy(work),
         |seen| seen.backup_entry(false),
     )
-    .after(&["Deploying control plane namespace"])
+    .after(&["Waiting until the source backup entry has been reconciled"])
     .when(|facts| facts.has_backup),
     Row::new(
         "Waiting until the BackupEntry for ETCD data has been reconciled",
@@ -210,6 +222,19 @@ static ROWS: [Row; 28] = [
     )
     .after(&["Deleting stale extension resources"])
     .when(Facts::waits_awake)
+    .last(),
+    // Upstream deletes it, and with it the backups, before the API server has answered.
+    Row::new("Destroying source backup entry", |work, _| copy::delete_source(work), only_in_the_log)
+        .after(&["Initializing connection to Shoot"])
+        .when(|facts| facts.restores() && facts.has_backup)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until source backup entry has been deleted",
+        |work, attempt| copy::SOURCE_ENTRY.wait_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Destroying source backup entry"])
+    .when(|facts| facts.restores() && facts.has_backup)
     .last(),
     Row::new("Restarting control plane pods", tasks::restart_pods, only_in_the_log)
         .after(&["Waiting until kube-controller-manager reports readiness"])

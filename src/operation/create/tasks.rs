@@ -10,7 +10,7 @@ use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch};
 use crate::runtime::write;
 use crate::secrets::{KEY_AGAIN, Secrets};
-use crate::shoot::{garden, namespace as plane};
+use crate::shoot::{garden, namespace as plane, state};
 use crate::shoot::{rotation, secrets};
 
 use super::super::components;
@@ -47,6 +47,10 @@ pub(crate) fn identity(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed>
 
 pub(crate) fn secrets(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if work.session.is_none() {
+        if let Some(state) = work.inputs.state.as_ref().filter(|_| work.facts.restores()) {
+            // Before any other is generated.
+            state::create_secrets(&work.env.seed, work.plane(), state)?;
+        }
         work.session = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
     }
     let Some(session) = &mut work.session else { return Ok(TaskStep::Done) };

@@ -5,7 +5,6 @@
 //! Independent tasks continue if one fails, and all errors are reported. The clean-up needs a running API server, even for a
 //! hibernated Shoot, so the deletion wakes it up first.
 
-pub(super) mod found;
 pub(super) mod tasks;
 
 use crate::shoot::cleaner::CleanupStage;
@@ -193,7 +192,7 @@ const GONE: [&str; 3] = [
 
 #[cfg(test)]
 mod tests {
-    use super::found::Found;
+    use super::super::found::Found;
     use super::*;
     use crate::flow::TaskOutline;
 

@@ -40,7 +40,7 @@ pub(crate) fn sweep(work: &mut Work, stage: CleanupStage) -> Result<TaskStep, Fa
     work.sweeps[index].step(&client, &CleanupTerms { shoot: &work.shoot, begun, now })
 }
 
-fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Failed> {
+pub(crate) fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Failed> {
     let params = ListParams { label_selector: selector.to_owned(), ..ListParams::default() };
     let mut all = Vec::new();
     work.env.seed.list_all(&MANAGED_RESOURCE, work.plane(), &params, &mut |found| all.push(found))?;
@@ -48,7 +48,7 @@ fn list_managed(work: &Work, selector: &str) -> Result<Vec<ManagedResource>, Fai
 }
 
 /// Selects the agent's own.
-const OWN: &str = "origin=gardener";
+pub(crate) const OWN: &str = "origin=gardener";
 
 /// Deletes the agent's ManagedResources for the cluster. Without its API server, their objects cannot be deleted.
 pub(crate) fn managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
@@ -59,7 +59,7 @@ pub(crate) fn managed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> 
 }
 
 /// Applies an action to all of them. A failure does not stop the others.
-fn each(
+pub(crate) fn each(
     all: &[ManagedResource],
     act: &dyn Fn(&ManagedResource) -> Result<(), Failed>,
 ) -> Result<TaskStep, Failed> {

@@ -13,7 +13,7 @@ use crate::limits;
 use crate::shoot::cleaner::{self, CleanupStage};
 
 use super::super::kinds::Operation;
-use super::{LookResult, Looker, Seen, missing};
+use super::{LookResult, Looker, Seen, all, missing, records};
 
 impl Looker<'_> {
     /// What the cluster of the Shoot still contains, if its API server is reachable from here.
@@ -46,6 +46,10 @@ impl Looker<'_> {
 
     pub(crate) fn record_left(&self, role: &str) -> LookResult {
         self.is_gone(&DNS_RECORD, &self.target(role).key.name)
+    }
+
+    pub(crate) fn records_left(&self) -> LookResult {
+        Ok(all(vec![self.record_left(records::EXTERNAL)?, self.record_left(records::INTERNAL)?]))
     }
 
     pub(crate) fn extensions_left(&self) -> LookResult {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::api::core::{DEPLOYMENT, NAMESPACE, SERVICE};
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
-use crate::api::gardener::BACKUP_ENTRY;
+use crate::api::gardener::{BACKUP_ENTRY, SHOOT_STATE};
 use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::backup;
@@ -193,6 +193,13 @@ impl Looker<'_> {
             Some(object) if must_be_ready => ready(&BACKUP_ENTRY, &entry.key.name, &object),
             Some(_) => Seen::There,
         })
+    }
+
+    /// The garden has what another seed needs.
+    pub(super) fn shoot_state(&self) -> LookResult {
+        let key = Key::of(self.shoot);
+        let found: Option<Value> = self.garden.find(&SHOOT_STATE, &key)?;
+        Ok(found.map_or_else(|| missing(format!("the garden has no ShootState {key}")), |_| Seen::There))
     }
 
     /// Without a record, the Shoot may not need one.

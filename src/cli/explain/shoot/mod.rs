@@ -20,7 +20,7 @@ use crate::kube::{Client, Error, Garden, Options, RequestGates, Seed};
 use crate::operation::evidence::{Looker, Seen};
 use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{ShootConnector, ShootServers};
-use crate::shoot::has_workers;
+use crate::shoot::{ShootSeeds, has_workers};
 
 use self::judge::State;
 use super::decide::{ExplainedTask, age};
@@ -105,6 +105,8 @@ fn last_operation(shoot: &Value) -> Operation {
     match text(&shoot["status"]["lastOperation"]["type"]) {
         "Delete" => decide::operation(shoot),
         "Create" => Operation::Create,
+        "Migrate" => Operation::Migrate,
+        "Restore" => Operation::Restore,
         _ => Operation::Reconcile,
     }
 }
@@ -137,7 +139,7 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
     let (shoot, now) = (input.shoot, input.now);
     let last = &shoot["status"]["lastOperation"];
     match decision {
-        ShootDecision::Nothing => vec![match decide::responsible(shoot) {
+        ShootDecision::Nothing => vec![match ShootSeeds::of(shoot).operates() {
             "" => {
                 "it has no seed yet: gardener-scheduler has not found one; its last operation contains the reason"
                     .to_owned()
@@ -161,6 +163,10 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
         ShootDecision::Blocked { why, .. } if has_workers(shoot) => {
             vec![format!("never reconciled: {why}")]
         }
+        ShootDecision::Blocked { why, .. } if decide::operation(shoot) == Operation::Migrate => vec![format!(
+            "it stays here for now: {why}: gardener-controller-manager confirms the other Seed with constraint ReadyForMigration, \
+             once that Seed has conditions GardenletReady and SeedSystemComponentsHealthy, and the status.gardener.version of this one"
+        )],
         ShootDecision::Blocked { why, after } => {
             let remedy = "run gardenlet explain seed, and gardenlet doctor where the agent runs";
             vec![format!(
@@ -168,7 +174,6 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
                 duration::format(*after)
             )]
         }
-        ShootDecision::NotBuilt { why, .. } => vec![(*why).to_owned()],
         ShootDecision::Now(_) => match text(&last["state"]) {
             "Error" => vec![format!("the agent tries again by itself{}", until(shoot, input))],
             "Processing" => stale(last, now).into_iter().collect(),
@@ -337,8 +342,8 @@ mod tests {
             ),
             (shoot(none(), on(none()), last("Succeeded")), ""),
             (
-                shoot(json!({"gardener.cloud/operation": "migrate"}), on(none()), none()),
-                "This gardenlet cannot prepare the migration of Shoots",
+                shoot(none(), json!({"seedName": "other"}), json!({"seedName": "edge"})),
+                "it stays here for now: waiting for confirmation that destination Seed is available",
             ),
         ];
         for (shoot, expected) in table {

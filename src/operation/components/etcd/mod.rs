@@ -9,6 +9,7 @@ use crate::config::control_plane::EtcdVolume;
 pub mod claims;
 pub mod druid;
 pub(crate) mod mode;
+mod moving;
 pub mod plain;
 pub(crate) mod tasks;
 

@@ -5,12 +5,12 @@ use serde_json::Value;
 use super::super::super::evidence::{LookResult, Looker, Seen, all, missing, only_in_the_log};
 use super::super::super::facts::Facts;
 use super::super::super::row::Row;
-use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT};
+use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, HOUR, SHORT};
 use super::super::super::work::Work;
 use super::super::super::{pods, snapshots};
 use super::super::component::{Component, Turn};
 use super::super::workload::{Workload, kept, wait_gone};
-use super::{Input, Role, Secrets, claims, druid, mode, plain};
+use super::{Input, Role, Secrets, claims, druid, mode, moving, plain};
 use crate::api::core::STATEFUL_SET;
 use crate::api::meta::{Key, Resource};
 use crate::components::rollout;
@@ -27,19 +27,8 @@ pub(crate) static COMPONENT: Component = Component {
     certificates,
     workloads: &[Workload::Etcd(Role::Main), Workload::Etcd(Role::Events)],
     stops: Turn::Store,
-    create: &[
-        Row::new("Deploying main and events ETCDs", deploy, written)
-            .after(&[
-                "Initializing secrets management",
-                "Deploying referenced resources",
-                "Waiting until the BackupEntry for ETCD data has been reconciled",
-            ])
-            .retrying(FIVE_SECONDS, SHORT),
-        Row::new("Waiting until main and event ETCDs have been reconciled", wait, ready)
-            .after(&["Deploying main and events ETCDs"])
-            .when(Facts::waits_awake)
-            .within(FIVE_MINUTES),
-    ],
+    create: &CREATE,
+    migrate: &moving::MIGRATE,
     delete: &[
         Row::new("Deploying main and events etcd", deploy, written)
             .after(&["Initializing secrets management"])
@@ -71,6 +60,45 @@ pub(crate) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
+static CREATE: [Row; 6] = [
+    // The first three only if the Shoot comes from another seed.
+    Row::new("Copying etcd backups to new seed's backup bucket", moving::copy, only_in_the_log)
+        .after(&[
+            "Initializing secrets management",
+            "Waiting until the BackupEntry for ETCD data has been reconciled",
+        ])
+        .when(Facts::copies_backups)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until etcd backups are copied", moving::wait_copied, only_in_the_log)
+        .after(&["Copying etcd backups to new seed's backup bucket"])
+        .when(Facts::copies_backups)
+        .within(HOUR),
+    Row::new("Destroying copy etcd backups task resource", moving::delete_copy, only_in_the_log)
+        .after(&["Waiting until etcd backups are copied"])
+        .when(Facts::copies_backups)
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
+    Row::new("Allowing the restored etcd to start without backups", moving::end_protection, only_in_the_log)
+        .after(&["Initializing connection to Shoot"])
+        .when(Facts::restores)
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
+    Row::new("Deploying main and events ETCDs", deploy, written)
+        .after(&[
+            "Initializing secrets management",
+            "Deploying referenced resources",
+            "Waiting until the BackupEntry for ETCD data has been reconciled",
+            "Waiting until etcd backups are copied",
+        ])
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Waiting until main and event ETCDs have been reconciled", wait, ready)
+        .after(&["Deploying main and events ETCDs"])
+        .when(Facts::waits_awake)
+        .within(FIVE_MINUTES)
+        // An etcd that restores a large snapshot.
+        .longer(Facts::restores, HOUR),
+];
+
 fn certificates(view: &ShootView, _: Option<&Outside>) -> Vec<Certificate> {
     let server = |word: &str| {
         let (name, names) = (format!("etcd-server-{word}"), names(word, &view.technical_id));
@@ -89,7 +117,7 @@ fn names(word: &str, namespace: &str) -> ServerNames {
 }
 
 /// Who runs the etcds of the Shoot. Looks once in an operation.
-fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
+pub(super) fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
     if let Some(mode) = work.results.etcd.get() {
         return Ok(*mode);
     }
@@ -98,26 +126,22 @@ fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
     Ok(*work.results.etcd.set(mode))
 }
 
-fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
-    let (view, made, settings) = (&work.view, work.secrets()?, &work.env.settings.edge.etcd);
-    let image = work.env.images.find("etcd", &view.kubernetes_version)?;
+    if work.facts.restores() && mode == EtcdMode::Plain {
+        plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(work))?;
+    }
+    let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
-    let snapshots = snapshots::wanted(work)?;
+    let snapshots = match mode {
+        EtcdMode::Plain if work.facts.restores() => snapshots::restored(work)?,
+        EtcdMode::Plain => snapshots::wanted(work)?,
+        // A druid takes its own.
+        EtcdMode::Druid => None,
+    };
     for role in Role::ALL {
-        let volume = match role {
-            Role::Main => &settings.main,
-            Role::Events => &settings.events,
-        };
-        let server = format!("etcd-server-{}", role.as_str());
-        let secrets = Secrets {
-            ca: made.bundle("ca-etcd"),
-            server: made.current(&server),
-            client: made.current("etcd-client"),
-        };
-        let input =
-            Input { namespace: work.plane(), role, replicas: replicas(work, mode, role)?, secrets, volume };
+        let input = input_of(work, role, replicas(work, mode, role)?)?;
         match mode {
             EtcdMode::Plain => {
                 let finish = |set: &mut Value| pods::set(availability.as_ref(), Some(set));
@@ -134,7 +158,22 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     Ok(TaskStep::Done)
 }
 
-fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+/// What both implementations need.
+pub(super) fn input_of(work: &Work, role: Role, replicas: u32) -> Result<Input<'_>, Failed> {
+    let (made, settings) = (work.secrets()?, &work.env.settings.edge.etcd);
+    let volume = match role {
+        Role::Main => &settings.main,
+        Role::Events => &settings.events,
+    };
+    let secrets = Secrets {
+        ca: made.bundle("ca-etcd"),
+        server: made.current(&format!("etcd-server-{}", role.as_str())),
+        client: made.current("etcd-client"),
+    };
+    Ok(Input { namespace: work.plane(), role, replicas, secrets, volume })
+}
+
+pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode_of(work)?;
     let looks = Role::ALL.map(|role| match mode {
         EtcdMode::Plain => wait_plain(work, role, attempt),
@@ -152,7 +191,7 @@ fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<TaskStep, Fa
     Ok(claims::look(&work.env.seed, &set)?.map_or(step, |why| TaskStep::Again { after, why }))
 }
 
-fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+pub(super) fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode_of(work)?;
     for role in Role::ALL {
         let key = Key::new(work.plane(), role.name());
@@ -164,7 +203,7 @@ fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     Ok(TaskStep::Done)
 }
 
-fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+pub(super) fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let resource = resource(mode_of(work)?);
     let looks =
         Role::ALL.map(|role| wait_gone(&work.env.seed, &resource, &Key::new(work.plane(), role.name())));
@@ -203,12 +242,12 @@ fn each(look: impl FnMut(Role) -> LookResult) -> LookResult {
     Ok(all(Role::ALL.into_iter().map(look).collect::<Result<_, _>>()?))
 }
 
-fn written(seen: &Looker<'_>) -> LookResult {
+pub(super) fn written(seen: &Looker<'_>) -> LookResult {
     let resource = resource(mode_seen(seen)?);
     each(|role| seen.exists(&resource, role.name()))
 }
 
-fn ready(seen: &Looker<'_>) -> LookResult {
+pub(super) fn ready(seen: &Looker<'_>) -> LookResult {
     let mode = mode_seen(seen)?;
     each(|role| match mode {
         EtcdMode::Plain => ready_plain(seen, role),
@@ -231,7 +270,7 @@ fn ready_plain(seen: &Looker<'_>, role: Role) -> LookResult {
     Ok(found)
 }
 
-fn left(seen: &Looker<'_>) -> LookResult {
+pub(super) fn left(seen: &Looker<'_>) -> LookResult {
     let resource = resource(mode_seen(seen)?);
     each(|role| seen.is_gone(&resource, role.name()))
 }

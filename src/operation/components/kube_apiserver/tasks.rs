@@ -14,13 +14,13 @@ use super::super::super::{encryption, pods};
 use super::super::component::{Component, Turn};
 use super::super::workload::{Workload, replicas as present, wait_gone};
 use super::{Encryption, KeyOrder, NAME};
-use crate::api::core::{DEPLOYMENT, SERVICE};
+use crate::api::core::{DEPLOYMENT, POD, SERVICE};
 use crate::api::gardener::SHOOT;
-use crate::api::meta::{Key, annotation, text};
+use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::base::error::chain;
 use crate::components::{exposure, rollout};
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::kube::Patch;
+use crate::kube::{ListParams, Patch};
 use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::runtime::write;
 use crate::shoot::addresses::server_names;
@@ -29,12 +29,16 @@ use crate::shoot::rotation::ENCRYPTION_KEY;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, RotationPhase, ShootView, addresses, issuer, wildcard};
 
+/// Selects the pods of API servers.
+const PODS: &str = "app=kubernetes,role=apiserver";
+
 pub(crate) static COMPONENT: Component = Component {
     images: &["kube-apiserver"],
     certificates,
     workloads: &[Workload::Deployment(NAME)],
     stops: Turn::Server,
     create: &CREATE,
+    migrate: &MIGRATE,
     delete: &DELETE,
     force_delete: &[Row::new(
         "Delete public service account signing keys from Garden cluster",
@@ -85,6 +89,25 @@ static CREATE: [Row; 7] = [
         .after(&["Initializing connection to Shoot"])
         .when(|facts| facts.is_awake() && facts.publishes_keys)
         .last(),
+];
+
+static MIGRATE: [Row; 3] = [
+    Row::new("Scaling Kubernetes API Server up and waiting until ready", wake, |seen| seen.rolled_out(NAME))
+        .after(&["Waiting until main and event etcd report readiness"])
+        .when(Facts::wakes)
+        .within(TEN_MINUTES),
+    Row::new("Deleting kube-apiserver deployment", delete, only_in_the_log)
+        .after(&[
+            "Waiting until ManagedResources are deleted",
+            "Waiting until shoot managed resources have been deleted",
+        ])
+        .retrying(FIVE_SECONDS, SHORT),
+    // Upstream waits for the Deployment only. A pod that still ends could write behind the last snapshot.
+    Row::new("Waiting until kube-apiserver has been deleted", wait_pods_gone, |seen| {
+        seen.deployment_left(NAME)
+    })
+    .after(&["Deleting kube-apiserver deployment"])
+    .within(FIVE_MINUTES),
 ];
 
 static DELETE: [Row; 10] = [
@@ -205,7 +228,10 @@ fn service(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
 }
 
 fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
-    match exposure::ensure(&work.env.seed, &work.view.technical_id, &work.env.settings.edge.exposure)? {
+    // Kubeconfigs name the port that the Shoot had on the other seed.
+    let port = work.facts.restores().then(|| addresses::advertised_port(&work.shoot)).flatten();
+    let settings = &work.env.settings.edge.exposure;
+    match exposure::ensure(&work.env.seed, &work.view.technical_id, settings, port)? {
         exposure::Exposed::Waiting(step) => Ok(step),
         exposure::Exposed::At(outside) => {
             work.results.outside.set(outside);
@@ -290,13 +316,25 @@ fn keep_or_deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed
     if !work.keeps_server {
         return deploy(work, attempt);
     }
+    start(work)?;
+    Ok(TaskStep::Done)
+}
+
+/// Gives the API server at least one replica, and leaves it as it is otherwise.
+fn start(work: &Work) -> Result<(), Failed> {
     let key = Key::new(work.plane(), NAME);
     let live: Value = work.env.seed.get(&DEPLOYMENT, &key)?;
     if live["spec"]["replicas"] == 0 {
         let patch = Patch::Merge(json!({"spec": {"replicas": 1}}));
         work.env.seed.patch_blindly(&DEPLOYMENT, &key, &patch)?;
     }
-    Ok(TaskStep::Done)
+    Ok(())
+}
+
+/// Starts the API server of a hibernated Shoot, and waits for it.
+fn wake(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    start(work)?;
+    rollout::wait(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), NAME), attempt)
 }
 
 fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
@@ -339,6 +377,26 @@ fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
 
 fn wait_deleted(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     wait_gone(&work.env.seed, &DEPLOYMENT, &Key::new(work.plane(), NAME))
+}
+
+/// Waits until no server can write to etcd any more.
+fn wait_pods_gone(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    let step = wait_deleted(work, attempt)?;
+    if step != TaskStep::Done {
+        return Ok(step);
+    }
+    let params = ListParams { label_selector: PODS.to_owned(), metadata_only: true, ..ListParams::default() };
+    let mut left = Vec::new();
+    work.env
+        .seed
+        .list_all::<Metadata>(&POD, work.plane(), &params, &mut |pod| left.push(pod.metadata.name))?;
+    work.env.connector.forget(work.plane());
+    Ok(match left.as_slice() {
+        [] => TaskStep::Done,
+        names => {
+            TaskStep::again(STORE_PERIOD, format!("pods of the API server still end: {}", names.join(", ")))
+        }
+    })
 }
 
 /// The Service inside the seed, and the one that exposes it.

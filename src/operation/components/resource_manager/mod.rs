@@ -46,6 +46,16 @@ pub(super) static COMPONENT: Component = Component {
         .when(Facts::prepares_service_account_key)
         .retrying(FIVE_SECONDS, SHORT),
     ],
+    migrate: &[
+        Row::new("Deploying gardener-resource-manager", deploy, |seen| seen.written(MANAGED_RESOURCE))
+            .after(&["Scaling Kubernetes API Server up and waiting until ready"])
+            .when(Facts::cleans)
+            .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Ensuring that the gardener-resource-manager is scaled to 1", wait, applied)
+            .after(&["Deploying gardener-resource-manager"])
+            .when(Facts::cleans)
+            .within(FIVE_MINUTES),
+    ],
     delete: &[
         Row::new("Deploying gardener-resource-manager", deploy, |seen| seen.written(MANAGED_RESOURCE))
             .after(&["Waiting until Kubernetes API server reports readiness"])

@@ -1,0 +1,74 @@
+//! Reads what an operation depends on.
+
+use serde_json::Value;
+
+use crate::api::core::{DEPLOYMENT, NAMESPACE, STATEFUL_SET};
+use crate::api::meta::{Key, Metadata, text};
+use crate::backup::garden;
+use crate::flow::Failed;
+use crate::kube::{Error, Seed};
+use crate::shoot::access;
+
+use super::super::components::etcd::{Role, druid};
+use super::super::components::{kube_apiserver, kube_controller_manager};
+use super::super::inputs::GardenInputs;
+use super::super::kinds::Operation;
+use super::super::restore;
+use super::super::work::Environment;
+use super::Found;
+
+/// Reads what the operation depends on.
+pub(crate) fn read(
+    env: &Environment,
+    operation: Operation,
+    shoot: &Value,
+    inputs: &GardenInputs,
+) -> Result<Found, Failed> {
+    let (status, namespace) = (&shoot["status"], text(&shoot["status"]["technicalID"]));
+    match operation {
+        Operation::Create | Operation::Reconcile => Ok(Found::default()),
+        Operation::Delete | Operation::ForceDelete => Ok(in_seed(&env.seed, namespace)?),
+        Operation::Migrate => {
+            let found = in_seed(&env.seed, namespace)?;
+            let name = garden::entry_name(namespace, text(&status["uid"]));
+            let entry = garden::entry(text(&shoot["metadata"]["namespace"]), &name);
+            let entry = entry.find(&env.garden)?.unwrap_or_default();
+            let present = text(&status["seedName"]);
+            let keeps_backups =
+                found.has_namespace && !present.is_empty() && entry["spec"]["seedName"] == present;
+            Ok(Found { keeps_backups, ..found })
+        }
+        Operation::Restore => {
+            let has_etcd = has_etcd(&env.seed, namespace)?;
+            let needs_copy = !has_etcd && restore::copy::is_needed(env, shoot, inputs)?;
+            Ok(Found { has_etcd, needs_copy, ..Found::default() })
+        }
+    }
+}
+
+fn in_seed(seed: &Seed, namespace: &str) -> Result<Found, Error> {
+    let is_live = |found: Option<Metadata>| found.is_some_and(|it| it.metadata.deletion_timestamp.is_none());
+    let has = |name: &str| Ok::<_, Error>(is_live(seed.find(&DEPLOYMENT, &Key::new(namespace, name))?));
+    let has_namespace = is_live(seed.find(&NAMESPACE, &Key::cluster(namespace))?);
+    if !has_namespace {
+        return Ok(Found::default());
+    }
+    let server: Option<Value> = seed.find(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME))?;
+    let answers = |server: &Value| server["status"]["readyReplicas"].as_i64().is_some_and(|n| n > 0);
+    // The owner may have used it before any token was requested.
+    let was_served = server.as_ref().is_some_and(answers) || access::was_ever_given(seed, namespace)?;
+    let is_live = |server: &Value| server["metadata"]["deletionTimestamp"].is_null();
+    Ok(Found {
+        has_namespace,
+        has_server: server.as_ref().is_some_and(is_live),
+        was_served,
+        has_controllers: has(kube_controller_manager::NAME)?,
+        ..Found::default()
+    })
+}
+
+/// Whether the etcd with the data exists, whoever runs it.
+fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+    let key = Key::new(namespace, Role::Main.name());
+    Ok(druid::runs(seed, &key)? || seed.find::<Metadata>(&STATEFUL_SET, &key)?.is_some())
+}

@@ -1,0 +1,133 @@
+//! The backups of a Shoot that comes from another seed: whether they must be copied, and the entry through which this seed reads
+//! them.
+
+use serde_json::Value;
+
+use crate::api::gardener::BACKUP_ENTRY;
+use crate::api::meta::text;
+use crate::backup::garden::{self, EntryOperation, WantedEntry};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
+use crate::flow::{Failed, TaskStep};
+
+use super::super::inputs::GardenInputs;
+use super::super::objects::{Desired, Leaving, ObjectRow};
+use super::super::work::{Environment, Work};
+
+/// The prefix of the entry for the bucket that the Shoot has left. The garden's admission knows it.
+const SOURCE: &str = "source-";
+
+/// What the garden says about the backups.
+#[derive(Clone, Copy, Debug)]
+struct BackupTrace<'a> {
+    /// The bucket of the Shoot's entry; empty without an entry.
+    bucket: &'a str,
+    /// The bucket of the entry that reads the other one; empty without such an entry.
+    source: &'a str,
+    /// The bucket of this seed.
+    own: &'a str,
+}
+
+/// The bucket from which the backups are copied; `None` if they are in the bucket of this seed.
+fn decide(trace: BackupTrace<'_>) -> Option<&str> {
+    let other = |bucket: &&str| !bucket.is_empty() && *bucket != trace.own;
+    // After an interrupted restoration, the entry of the Shoot already names the bucket of this seed.
+    [trace.bucket, trace.source].into_iter().find(other)
+}
+
+/// Whether backups of a Shoot must be copied. Errors: a request fails.
+pub(in super::super) fn is_needed(
+    env: &Environment,
+    shoot: &Value,
+    inputs: &GardenInputs,
+) -> Result<bool, Failed> {
+    let (entry, source) = (entry(shoot), source(shoot));
+    let found = entry.find(&env.garden)?.unwrap_or_default();
+    let reads = source.find(&env.garden)?.unwrap_or_default();
+    let trace = BackupTrace {
+        bucket: text(&found["spec"]["bucketName"]),
+        source: text(&reads["spec"]["bucketName"]),
+        own: text(&inputs.seed["metadata"]["uid"]),
+    };
+    Ok(decide(trace).is_some())
+}
+
+fn entry(shoot: &Value) -> ExtensionObject {
+    let status = &shoot["status"];
+    let name = garden::entry_name(text(&status["technicalID"]), text(&status["uid"]));
+    garden::entry(text(&shoot["metadata"]["namespace"]), &name)
+}
+
+/// The entry that reads the bucket of the other seed.
+fn source(shoot: &Value) -> ExtensionObject {
+    let entry = entry(shoot);
+    garden::entry(&entry.key.namespace, &format!("{SOURCE}{}", entry.key.name))
+}
+
+/// The entry in the garden for the bucket of the other seed. With its deletion, the backups there are deleted.
+pub(in super::super) const SOURCE_ENTRY: ObjectRow = ObjectRow {
+    cluster: |work| &work.env.garden.0,
+    desired: |work| vec![desired(source(&work.shoot))],
+    write: deploy,
+    leaving,
+    ..ObjectRow::NONE
+};
+
+fn desired(target: ExtensionObject) -> Desired {
+    Desired { target, wish: DesiredExtension::default(), patience: ExtensionPatience::of(&BACKUP_ENTRY) }
+}
+
+/// The garden accepts it only while the entry of the Shoot still names the other bucket.
+fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
+    let env = &work.env;
+    let (found, reads) = (entry(&work.shoot).find(&env.garden)?, desired.target.find(&env.garden)?);
+    let bucket = |entry: &Option<Value>| {
+        text(entry.as_ref().map_or(&Value::Null, |entry| &entry["spec"]["bucketName"])).to_owned()
+    };
+    let (of_entry, of_source) = (bucket(&found), bucket(&reads));
+    let own = text(&work.inputs.seed["metadata"]["uid"]);
+    let trace = BackupTrace { bucket: &of_entry, source: &of_source, own };
+    let bucket = decide(trace).ok_or_else(|| {
+        Failed::new("backups have not been copied and source and target backupentry point to the same bucket")
+    })?;
+    let wanted = WantedEntry { shoot: &work.shoot, bucket, operation: EntryOperation::Reconcile };
+    garden::deploy_entry(&env.garden, &desired.target, &wanted, work.now())?;
+    Ok(TaskStep::Done)
+}
+
+fn leaving(work: &Work) -> Result<Vec<Leaving>, Failed> {
+    let target = source(&work.shoot);
+    let live = target.find(&work.env.garden)?;
+    let of = |live: Value| Leaving {
+        target,
+        patience: ExtensionPatience::of(&BACKUP_ENTRY),
+        is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
+    };
+    Ok(live.map(of).into_iter().collect())
+}
+
+/// Deletes the entry and the backups in the other bucket, without the time that deleted backups are usually kept.
+pub(in super::super) fn delete_source(work: &Work) -> Result<TaskStep, Failed> {
+    garden::force_deletion(&work.env.garden, &source(&work.shoot))?;
+    SOURCE_ENTRY.delete(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_are_copied_from_the_bucket_of_another_seed() {
+        let table = [
+            (["a", "", "b"], Some("a")),
+            (["a", "a", "b"], Some("a")),
+            (["b", "a", "b"], Some("a")),
+            // It was bound to this seed again before it had left, or its backups are copied.
+            (["b", "", "b"], None),
+            (["b", "b", "b"], None),
+            (["", "", "b"], None),
+        ];
+        for ([bucket, source, own], expected) in table {
+            assert_eq!(decide(BackupTrace { bucket, source, own }), expected, "{bucket} {source}");
+        }
+    }
+}
