@@ -119,7 +119,7 @@ impl Facts {
 
     /// A migration takes the last snapshot, because the backups do not belong to the other seed yet.
     pub(super) const fn takes_last_snapshot(&self) -> bool {
-        self.has_backup && self.found.keeps_backups
+        self.found.keeps_backups
     }
 
     /// A migration needs the etcds.

@@ -55,16 +55,16 @@ pub(super) fn of_bucket(work: &Work) -> Result<Wanted<'_>, Failed> {
     of(work, None)
 }
 
-/// The owner accepts that data are lost in a restoration.
-pub(super) fn accepts_loss(work: &Work) -> bool {
-    is_true(annotation(&work.shoot, moving::ACCEPT_LOSS))
+/// The owner accepts that data of the Shoot are lost in a move.
+pub(super) fn accepts_loss(shoot: &Value) -> bool {
+    is_true(annotation(shoot, moving::ACCEPT_LOSS))
 }
 
 /// The settings with which the etcd of a Shoot that comes from another seed restores its data. Without them it would start
 /// empty, which only the owner may accept. Errors: the configuration does not let it restore from the bucket.
 pub(super) fn restored(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
     let wanted = wanted(work)?;
-    if wanted.as_ref().is_some_and(|wanted| wanted.directory.is_none()) || accepts_loss(work) {
+    if wanted.as_ref().is_some_and(|wanted| wanted.directory.is_none()) || accepts_loss(&work.shoot) {
         return Ok(wanted);
     }
     Err(Failed::new(

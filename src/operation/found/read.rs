@@ -14,6 +14,7 @@ use super::super::components::{kube_apiserver, kube_controller_manager};
 use super::super::inputs::GardenInputs;
 use super::super::kinds::Operation;
 use super::super::restore;
+use super::super::snapshots::accepts_loss;
 use super::super::work::Environment;
 use super::Found;
 
@@ -32,11 +33,16 @@ pub(crate) fn read(
             let found = in_seed(&env.seed, namespace)?;
             let name = garden::entry_name(namespace, text(&status["uid"]));
             let entry = garden::entry(text(&shoot["metadata"]["namespace"]), &name);
-            let entry = entry.find(&env.garden)?.unwrap_or_default();
-            let present = text(&status["seedName"]);
-            let keeps_backups =
-                found.has_namespace && !present.is_empty() && entry["spec"]["seedName"] == present;
-            Ok(Found { keeps_backups, ..found })
+            let live = entry.find(&env.garden)?.unwrap_or_default();
+            let owner = BackupOwner::of(text(&live["spec"]["seedName"]), shoot);
+            if owner == BackupOwner::Nobody && has_etcd(&env.seed, namespace)? && !accepts_loss(shoot) {
+                return Err(Failed::new(format!(
+                    "the data of the Shoot cannot leave this seed: BackupEntry {} of the garden does not exist, or belongs to neither \
+                     of the two seeds; let it be created by binding the Shoot to its seed again",
+                    entry.key
+                )));
+            }
+            Ok(Found { keeps_backups: found.has_namespace && owner == BackupOwner::Source, ..found })
         }
         Operation::Restore => {
             let has_etcd = has_etcd(&env.seed, namespace)?;
@@ -67,8 +73,51 @@ fn in_seed(seed: &Seed, namespace: &str) -> Result<Found, Error> {
     })
 }
 
+/// Which of the two seeds of a migration has the backups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum BackupOwner {
+    /// The seed that the Shoot leaves.
+    Source,
+    /// The last snapshot is taken, and the entry given away.
+    Target,
+    Nobody,
+}
+
+impl BackupOwner {
+    /// From the seed of the Shoot's entry; empty without an entry.
+    fn of(seed: &str, shoot: &Value) -> Self {
+        match (seed, text(&shoot["status"]["seedName"]), text(&shoot["spec"]["seedName"])) {
+            ("", ..) => Self::Nobody,
+            (seed, source, _) if seed == source => Self::Source,
+            (seed, _, target) if seed == target => Self::Target,
+            _ => Self::Nobody,
+        }
+    }
+}
+
 /// Whether the etcd with the data exists, whoever runs it.
 fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     let key = Key::new(namespace, Role::Main.name());
     Ok(druid::runs(seed, &key)? || seed.find::<Metadata>(&STATEFUL_SET, &key)?.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_has_the_backups_of_a_shoot_that_leaves() {
+        let shoot = json!({"spec": {"seedName": "b"}, "status": {"seedName": "a"}});
+        let table = [
+            ("a", BackupOwner::Source),
+            ("b", BackupOwner::Target),
+            ("c", BackupOwner::Nobody),
+            ("", BackupOwner::Nobody),
+        ];
+        for (seed, expected) in table {
+            assert_eq!(BackupOwner::of(seed, &shoot), expected, "{seed}");
+        }
+    }
 }

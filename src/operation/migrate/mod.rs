@@ -164,8 +164,7 @@ static ROWS: [Row; 26] = [
         .when(Facts::takes_last_snapshot)
         .retrying(FIVE_SECONDS, SHORT),
     Row::new("Waiting for BackupEntry to be migrated to new seed", backups::wait_migrated, only_in_the_log)
-        .after(&["Migrating BackupEntry to new seed"])
-        .when(|facts| facts.has_backup),
+        .after(&["Migrating BackupEntry to new seed"]),
     Row::new("Deleting shoot namespace in Seed", delete::namespace, only_in_the_log)
         .after(&[
             "Deleting DNSRecords from the Shoot namespace",

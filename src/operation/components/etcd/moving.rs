@@ -93,7 +93,7 @@ pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     is_built(mode::of(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?)?;
     snapshots::restored(work)?;
     let wanted = snapshots::of_bucket(work)?;
-    let accepts_loss = snapshots::accepts_loss(work);
+    let accepts_loss = snapshots::accepts_loss(&work.shoot);
     jobs::copy(&work.env.seed, work.plane(), &wanted.input(work), accepts_loss, &identity(work))
 }
 

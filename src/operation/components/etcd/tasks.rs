@@ -130,12 +130,12 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
     if work.facts.restores() && mode == EtcdMode::Plain {
-        plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(work))?;
+        plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(&work.shoot))?;
     }
     let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
     let snapshots = match mode {
-        EtcdMode::Plain if work.facts.restores() => snapshots::restored(work)?,
+        EtcdMode::Plain if work.facts.restores() && !work.facts.found.has_etcd => snapshots::restored(work)?,
         EtcdMode::Plain => snapshots::wanted(work)?,
         // A druid takes its own.
         EtcdMode::Druid => None,
