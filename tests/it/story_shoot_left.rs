@@ -157,8 +157,6 @@ fn shoots_that_cannot_be_served_are_not_touched() {
         world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, name), &confirmation);
         world.garden.delete(CORE, "shoots", PROJECT_NAMESPACE, name);
     }
-    let spec = json!({"spec": {"hibernation": {"enabled": true}}});
-    world.garden.merge(CORE, "shoots", (PROJECT_NAMESPACE, "comes"), &spec);
     pass(&world, Duration::from_secs(120), Duration::from_secs(2));
     assert_eq!(writes(&world, &all, mark), Vec::<String>::new());
     assert_eq!(standing(&world, &all), before);
