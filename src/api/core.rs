@@ -52,7 +52,8 @@ pub(crate) const DAEMON_SET: Resource = Resource::new("apps", "v1", "DaemonSet",
 /// The kind `ReplicaSet` of `apps/v1`.
 pub const REPLICA_SET: Resource = Resource::new("apps", "v1", "ReplicaSet", "replicasets", true);
 
-pub(crate) const JOB: Resource = Resource::new("batch", "v1", "Job", "jobs", true);
+/// The kind `Job` of `batch/v1`.
+pub const JOB: Resource = Resource::new("batch", "v1", "Job", "jobs", true);
 
 /// The kind `CronJob` of `batch/v1`.
 pub const CRON_JOB: Resource = Resource::new("batch", "v1", "CronJob", "cronjobs", true);

@@ -3,7 +3,7 @@
 
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{
-    CONFIG_MAP, CRON_JOB, DEPLOYMENT, EVENT, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET,
+    CONFIG_MAP, CRON_JOB, DEPLOYMENT, EVENT, JOB, NAMESPACE, POD, SERVICE_ACCOUNT, STATEFUL_SET,
 };
 use gardenlet::api::extensions::{
     CONTAINER_RUNTIME, CONTROL_PLANE, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
@@ -167,7 +167,20 @@ impl Writer {
             ensure((now == version) == is_right, || format!("a CronJob was written, or not: {live}"))?;
             version = now;
         }
-        snapshots::delete(&seed, namespace).doing(|| "delete a CronJob".to_owned())
+        snapshots::delete(&seed, namespace).doing(|| "delete a CronJob".to_owned())?;
+        self.write_job(namespace)
+    }
+
+    /// Makes the requests for a Job of a Shoot that moves. It never starts a pod.
+    fn write_job(&self, namespace: &str) -> Result<()> {
+        let pod = json!({"restartPolicy": "Never", "containers": [{"name": "copy", "image": "gardenlet:1"}]});
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "etcd-main-copy", "namespace": namespace},
+            "spec": {"suspend": true, "template": {"spec": pod}}});
+        let key = Key::new(namespace, "etcd-main-copy");
+        self.client.create::<Value>(&JOB, namespace, &job)?;
+        self.client.get::<Value>(&JOB, &key)?;
+        self.client.list::<Value>(&JOB, namespace, &ListParams::default())?;
+        Ok(self.client.delete(&JOB, &key, &DeleteParams::default())?)
     }
 
     /// Makes the reads of the care of Shoots, and those of a deletion by force.
