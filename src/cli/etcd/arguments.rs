@@ -122,7 +122,7 @@ fn belongs(verb: &str, option: &str) -> bool {
 /// The commands of `etcd`.
 const COMMANDS: [&str; 5] = ["etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list"];
 
-/// How long a copy waits for a final snapshot, unless it is told otherwise.
+/// How long a copy waits for a final snapshot, unless an option sets it.
 const PATIENCE_S: u64 = 300;
 
 /// Parses the arguments after `etcd`.

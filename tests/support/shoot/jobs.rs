@@ -32,7 +32,7 @@ pub const COPY: &str = "etcd-main-copy";
 pub const SECRET: &str = "etcd-backup";
 /// The Secret of the bucket that a Shoot comes from.
 pub const SOURCE_SECRET: &str = "source-etcd-backup";
-/// How long a copy waits for a final snapshot, unless it is told otherwise.
+/// How long a copy waits for a final snapshot, unless an option sets it.
 const PATIENCE_S: u64 = 300;
 
 /// The state of a pod that runs to its end.

@@ -88,7 +88,7 @@ fn stop(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     together(steps.into())
 }
 
-/// Copies the backups. It is the same task as the wait for it, because a Job that failed is replaced.
+/// Starts the copy of the backups. A Job of an earlier try that failed is replaced.
 pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     is_built(mode::of(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?)?;
     snapshots::restored(work)?;
