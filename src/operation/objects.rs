@@ -1,6 +1,8 @@
 //! Extension objects of a Shoot are rows: what is wanted, and how it is written, awaited, released to another seed, restored there,
 //! and deleted. Tasks call a row.
 
+use serde_json::Value;
+
 use crate::extension::{
     DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, together,
 };
@@ -141,6 +143,20 @@ impl ObjectRow {
         let (cluster, leaving) = ((self.cluster)(work), (self.leaving)(work)?);
         delete_each(work, cluster, &leaving)?;
         wait_each(cluster, &leaving, attempt)
+    }
+}
+
+impl Leaving {
+    /// The object, if it is there.
+    pub(super) fn live(cluster: &Client, target: ExtensionObject) -> Result<Vec<Self>, Failed> {
+        let live = target.find(cluster)?;
+        let patience = ExtensionPatience::of(&target.resource);
+        let of = |live: Value| Self {
+            target,
+            patience,
+            is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
+        };
+        Ok(live.map(of).into_iter().collect())
     }
 }
 

@@ -113,14 +113,7 @@ fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> 
 
 /// The record, also of a domain that the Shoot does not have any more.
 fn leaving(work: &Work, role: &str) -> Result<Vec<Leaving>, Failed> {
-    let target = target(work.plane(), &work.view.name, role);
-    let live = target.find(&work.env.seed)?;
-    let of = |live: Value| Leaving {
-        target,
-        patience: ExtensionPatience::of(&DNS_RECORD),
-        is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
-    };
-    Ok(live.map(of).into_iter().collect())
+    Leaving::live(&work.env.seed, target(work.plane(), &work.view.name, role))
 }
 
 /// The record, if the domain is managed and the address of the API server is known.

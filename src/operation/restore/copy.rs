@@ -40,15 +40,19 @@ pub(in super::super) fn is_needed(
     shoot: &Value,
     inputs: &GardenInputs,
 ) -> Result<bool, Failed> {
-    let (entry, source) = (entry(shoot), source(shoot));
-    let found = entry.find(&env.garden)?.unwrap_or_default();
-    let reads = source.find(&env.garden)?.unwrap_or_default();
+    Ok(bucket(env, shoot, inputs)?.is_some())
+}
+
+/// The bucket from which the backups are copied, if they must be.
+fn bucket(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<Option<String>, Failed> {
+    let found = entry(shoot).find(&env.garden)?.unwrap_or_default();
+    let reads = source(shoot).find(&env.garden)?.unwrap_or_default();
     let trace = BackupTrace {
         bucket: text(&found["spec"]["bucketName"]),
         source: text(&reads["spec"]["bucketName"]),
         own: text(&inputs.seed["metadata"]["uid"]),
     };
-    Ok(decide(trace).is_some())
+    Ok(decide(trace).map(str::to_owned))
 }
 
 fn entry(shoot: &Value) -> ExtensionObject {
@@ -79,30 +83,16 @@ fn desired(target: ExtensionObject) -> Desired {
 /// The garden accepts it only while the entry of the Shoot still names the other bucket.
 fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     let env = &work.env;
-    let (found, reads) = (entry(&work.shoot).find(&env.garden)?, desired.target.find(&env.garden)?);
-    let bucket = |entry: &Option<Value>| {
-        text(entry.as_ref().map_or(&Value::Null, |entry| &entry["spec"]["bucketName"])).to_owned()
-    };
-    let (of_entry, of_source) = (bucket(&found), bucket(&reads));
-    let own = text(&work.inputs.seed["metadata"]["uid"]);
-    let trace = BackupTrace { bucket: &of_entry, source: &of_source, own };
-    let bucket = decide(trace).ok_or_else(|| {
+    let bucket = bucket(env, &work.shoot, &work.inputs)?.ok_or_else(|| {
         Failed::new("backups have not been copied and source and target backupentry point to the same bucket")
     })?;
-    let wanted = WantedEntry { shoot: &work.shoot, bucket, operation: EntryOperation::Reconcile };
+    let wanted = WantedEntry { shoot: &work.shoot, bucket: &bucket, operation: EntryOperation::Reconcile };
     garden::deploy_entry(&env.garden, &desired.target, &wanted, work.now())?;
     Ok(TaskStep::Done)
 }
 
 fn leaving(work: &Work) -> Result<Vec<Leaving>, Failed> {
-    let target = source(&work.shoot);
-    let live = target.find(&work.env.garden)?;
-    let of = |live: Value| Leaving {
-        target,
-        patience: ExtensionPatience::of(&BACKUP_ENTRY),
-        is_deleted: !live["metadata"]["deletionTimestamp"].is_null(),
-    };
-    Ok(live.map(of).into_iter().collect())
+    Leaving::live(&work.env.garden, source(&work.shoot))
 }
 
 /// Deletes the entry and the backups in the other bucket, without the time that deleted backups are usually kept.
