@@ -185,7 +185,7 @@ def the_manual_is_well_formed():
 
 COMMANDS = [
     "config validate", "config print-defaults", "rebootstrap", "bootstrap-token", "status", "doctor", "explain", "support-bundle", "bundle export", "bundle import",
-    "bundle list", "etcd install", "etcd start", "etcd snapshot", "etcd list", "render", "completion", "version",
+    "bundle list", "etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list", "render", "completion", "version",
 ]
 
 
@@ -292,7 +292,7 @@ def run(binary, packages, newer, target):
     check(bash_completes, "gardenlet render --sk", "--skip-crds --skip-tests --skip-schema-validation")
     check(bash_completes, "gardenlet render -f pos", "postinst postrm")
     check(bash_completes, "gardenlet completion ''", "bash zsh fish --help")
-    check(bash_completes, "gardenlet help etcd ''", "install start snapshot list")
+    check(bash_completes, "gardenlet help etcd ''", "install start snapshot copy list")
     check(fish_completes, "gardenlet ", commands)
     check(fish_completes, "gardenlet --v", "--version")
     check(fish_completes, "gardenlet config ", "validate print-defaults")
@@ -303,5 +303,5 @@ def run(binary, packages, newer, target):
     check(fish_completes, "gardenlet render --sk", "--skip-crds --skip-tests --skip-schema-validation")
     check(fish_completes, "gardenlet doctor --config=pos", "--config=postinst --config=postrm")
     check(fish_completes, "gardenlet completion ", "bash zsh fish")
-    check(fish_completes, "gardenlet help etcd ", "install start snapshot list")
+    check(fish_completes, "gardenlet help etcd ", "install start snapshot copy list")
     check(zsh_reads_its_completions)
