@@ -24,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) environment: Vec<(String, String)>,
     /// The content of its `/etc/resolv.conf`, if it differs from the machine's.
     pub(crate) resolver: Option<PathBuf>,
+    /// The file that stands for its network, if it is not that of the sandbox.
+    pub(crate) network: Option<String>,
 }
 
 /// Replaces `/etc/resolv.conf`, which may be a dangling link in the sandbox, by a file, and becomes the agent.
@@ -37,12 +39,27 @@ exec "$@"
 
 impl Options {
     pub(crate) fn new(name: &str, config: Value) -> Self {
-        Self { name: name.to_owned(), config, arguments: Vec::new(), environment: Vec::new(), resolver: None }
+        Self {
+            name: name.to_owned(),
+            config,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            resolver: None,
+            network: None,
+        }
     }
 
     pub(crate) fn environment(mut self, name: &str, value: impl AsRef<Path>) -> Self {
         self.environment.push((name.to_owned(), value.as_ref().display().to_string()));
         self
+    }
+
+    /// A program in the agent's network.
+    fn command(&self, program: &Path) -> Command {
+        let Some(network) = &self.network else { return Command::new(program) };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={network}")).arg(program);
+        command
     }
 }
 
@@ -104,7 +121,7 @@ impl Agent {
     /// Runs another command of the program, with the agent's configuration and environment. It must succeed; returns
     /// its output.
     pub(crate) fn command(&self, words: &[&str]) -> Result<String> {
-        let mut command = Command::new(&self.program);
+        let mut command = self.options.command(&self.program);
         command.args(words).arg(format!("--config={}", self.configuration().display()));
         command.env_clear().envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         let output = command.output().doing(|| format!("gardenlet {}", words.join(" ")))?;
@@ -161,7 +178,7 @@ impl Agent {
 
 fn spawn(program: &Path, folder: &Path, options: &Options) -> Result<Process> {
     let mut command = match &options.resolver {
-        None => Command::new(program),
+        None => options.command(program),
         Some(file) => {
             let mut command = Command::new("unshare");
             command.args(["--mount", "sh", "-c", WITH_RESOLVER, "resolver"]).arg(file).arg(program);

@@ -85,6 +85,16 @@ pub(crate) const SHOOT: Role = Role {
     ..SEED
 };
 
+/// Another seed, which a story starts. Its node is on a machine beside the sandbox.
+pub(crate) const SECOND_SEED: Role = Role {
+    name: "seed-2",
+    etcd_port: 42_379,
+    api_port: 36_443,
+    service_range: "10.3.0.0/16",
+    service_address: "10.3.0.1",
+    ..SEED
+};
+
 /// The name in the client certificate that an API server shows to aggregated APIs.
 pub(crate) const FRONT_PROXY: &str = "front-proxy-client";
 

@@ -1,7 +1,7 @@
-//! A real node for the seed: containerd, runc, CNI plugins, kubelet and kube-proxy.
+//! A real node for a seed: containerd, runc, CNI plugins, kubelet and kube-proxy.
 //!
-//! Files outside of the state folder are in the sandbox's own `/run` and `/var/lib`; the control groups are below a
-//! folder with the name of the state folder, which the sandbox removes.
+//! Files outside of the state folder are in the `/run` and `/var/lib` of the sandbox, or of the machine of a second node; the
+//! control groups are below a folder with the name of the state folder, which the sandbox removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,33 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::cluster;
+use crate::cluster::{self, Cluster};
 use crate::failure::{Doing, Failure, Result};
 use crate::image::{self, Component};
 use crate::lab::Lab;
+use crate::machine::Machine;
 use crate::process::{self, Process};
 use crate::sandbox::{self, ADDRESS};
 use crate::wait;
 
-/// The name of the node.
+/// What distinguishes the nodes of seeds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NodeSettings {
+    pub(crate) name: &'static str,
+    pub(crate) address: &'static str,
+    pub(crate) pod_range: &'static str,
+    /// The cluster DNS, if it exists: the tenth address of the seed's service range, where Gardener expects it.
+    pub(crate) dns_address: &'static str,
+}
+
+/// The name of the first seed's node.
 pub(crate) const NODE: &str = "n1";
-/// Its address.
+/// The node of the first seed.
+pub(crate) const FIRST: NodeSettings =
+    NodeSettings { name: NODE, address: ADDRESS, pod_range: "10.99.0.0/16", dns_address: "10.1.0.10" };
 pub(crate) const ZONE: &str = "shed-1";
-/// The cluster DNS, if it exists: the tenth address of the seed's service range, where Gardener expects it.
-pub(crate) const DNS_ADDRESS: &str = "10.1.0.10";
 pub(crate) const DNS_DOMAIN: &str = "cluster.local";
 
-const POD_RANGE: &str = "10.99.0.0/16";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const CONTAINERD_CONFIG: &str = "containerd.toml";
@@ -39,21 +49,58 @@ pub(crate) struct Node {
     containers: Containers,
 }
 
+/// Where a node runs, and its own settings and files.
+#[derive(Debug)]
+struct Place {
+    settings: NodeSettings,
+    machine: Machine,
+    folder: PathBuf,
+}
+
+impl Place {
+    /// Starts a program of the node.
+    fn start(&self, lab: &Lab, program: &str, arguments: &[String]) -> Result<Process> {
+        let mut command = self.machine.command(program)?;
+        command.args(arguments);
+        Process::start(&format!("{}-{program}", self.settings.name), &lab.state, command)
+    }
+
+    /// Runs a script on the machine of the node.
+    fn run(&self, script: &str) -> Result<()> {
+        process::run(self.machine.command("sh")?.args(["-c", script])).map(drop)
+    }
+
+    fn ctr(&self, arguments: &[&str]) -> Result<String> {
+        process::run(self.machine.command("ctr")?.args(["--address", SOCKET]).args(arguments))
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+}
+
 impl Node {
-    /// Starts the node of the seed and waits until it is ready.
-    pub(crate) fn start(lab: &mut Lab) -> Result<Self> {
-        let folder = lab.state.join("node");
+    /// Starts the node of the first seed and waits until it is ready.
+    pub(crate) fn start(lab: &Lab) -> Result<Self> {
+        Self::on(lab, &lab.seed, FIRST, Machine::sandbox(lab))
+    }
+
+    /// Starts a node of a seed on a machine, and waits until it is ready.
+    pub(crate) fn on(lab: &Lab, seed: &Cluster, settings: NodeSettings, machine: Machine) -> Result<Self> {
+        let folder = lab.state.join(settings.name);
         fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
-        let containers = Containers::start(lab, &folder)?;
+        let place = Place { settings, machine, folder };
+        let containers = Containers::start(lab, place)?;
+        let place = &containers.place;
         if !containers.has(image::PAUSE)? {
-            for archive in image::build_basic(&lab.environment, &folder)? {
+            for archive in image::build_basic(&lab.environment, &place.folder)? {
                 containers.import(&archive)?;
             }
         }
-        let kubelet = start_kubelet(lab, &folder)?;
-        let proxy = start_proxy(lab, &folder)?;
+        let kubelet = start_kubelet(lab, seed, place)?;
+        let proxy = start_proxy(lab, seed, place)?;
         let mut node = Self { proxy, kubelet, containers };
-        node.wait_ready(lab)?;
+        node.wait_ready(seed)?;
         Ok(node)
     }
 
@@ -108,26 +155,27 @@ impl Node {
             Ok(None)
         })?;
         sandbox::remove_cgroups(Path::new(CGROUPS), &groups(lab));
-        process::run(Command::new("sh").args(["-c", LOSE_MEMORY])).map(drop)
+        self.containers.place.run(LOSE_MEMORY)
     }
 
     /// The power is back: everything starts as after a boot. Does not wait for the node to be ready.
     pub(crate) fn start_again(&mut self, lab: &Lab) -> Result<()> {
-        let folder = lab.state.join("node");
-        self.containers.process = start_containerd(lab, &folder, &self.containers.ctr)?;
-        self.kubelet = start_kubelet(lab, &folder)?;
-        self.proxy = start_proxy(lab, &folder)?;
+        let place = &self.containers.place;
+        self.containers.process = start_containerd(lab, place)?;
+        self.kubelet = start_kubelet(lab, &lab.seed, place)?;
+        self.proxy = start_proxy(lab, &lab.seed, place)?;
         Ok(())
     }
 
-    fn wait_ready(&mut self, lab: &Lab) -> Result<()> {
+    fn wait_ready(&mut self, seed: &Cluster) -> Result<()> {
         let condition = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
         wait::until("the node to be ready", 60, || {
             let running = self.kubelet.ensure_running().and_then(|()| self.proxy.ensure_running());
             if running.is_err() {
                 return Ok(Some(running));
             }
-            let ready = lab.seed.kubectl(&["get", "node", NODE, "--output", condition])?;
+            let name = self.containers.place.settings.name;
+            let ready = seed.kubectl(&["get", "node", name, "--output", condition])?;
             Ok::<_, Failure>((ready == "True").then_some(Ok(())))
         })?
     }
@@ -137,18 +185,17 @@ impl Node {
 #[derive(Debug)]
 struct Containers {
     process: Process,
-    ctr: PathBuf,
+    place: Place,
 }
 
 impl Containers {
-    fn start(lab: &Lab, folder: &Path) -> Result<Self> {
+    fn start(lab: &Lab, place: Place) -> Result<Self> {
         let plugins = lab.environment.cni_folder().ok_or_else(|| Failure::new("no CNI plugins"))?;
-        let networks = folder.join("cni");
+        let networks = place.folder.join("cni");
         fs::create_dir_all(&networks).doing(|| format!("create {}", networks.display()))?;
-        cluster::write(&networks.join("10-lab.conflist"), &network().to_string())?;
-        cluster::write(&folder.join(CONTAINERD_CONFIG), &containerd_config(plugins, &networks))?;
-        let ctr = lab.environment.program("ctr").ok_or_else(|| Failure::new("ctr not found"))?;
-        Ok(Self { process: start_containerd(lab, folder, &ctr)?, ctr })
+        cluster::write(&networks.join("10-lab.conflist"), &network(&place.settings).to_string())?;
+        cluster::write(&place.folder.join(CONTAINERD_CONFIG), &containerd_config(plugins, &networks))?;
+        Ok(Self { process: start_containerd(lab, &place)?, place })
     }
 
     fn import(&self, archive: &Path) -> Result<()> {
@@ -160,8 +207,7 @@ impl Containers {
     }
 
     fn ctr(&self, arguments: &[&str]) -> Result<String> {
-        let prefix = ["--address", SOCKET, "--namespace", "k8s.io"];
-        process::run(Command::new(&self.ctr).args(prefix).args(arguments))
+        self.place.ctr(&[&["--namespace", "k8s.io"], arguments].concat())
     }
 }
 
@@ -179,21 +225,20 @@ impl Drop for Containers {
         let _ = self.ctr(&all);
         self.process.kill();
         // containerd's records of them.
-        let _ = process::run(Command::new("sh").args(["-c", FORGET]));
+        let _ = self.place.run(FORGET);
     }
 }
 
 /// Starts containerd, and waits until it answers.
-fn start_containerd(lab: &Lab, folder: &Path, ctr: &Path) -> Result<Process> {
-    let mut command = lab.command("containerd")?;
-    command.arg("--config").arg(folder.join(CONTAINERD_CONFIG));
-    let mut process = Process::start("node-containerd", &lab.state, command)?;
+fn start_containerd(lab: &Lab, place: &Place) -> Result<Process> {
+    let mut process =
+        place.start(lab, "containerd", &["--config".to_owned(), place.file(CONTAINERD_CONFIG)])?;
     wait::until("containerd", 20, || {
         let running = process.ensure_running();
         if running.is_err() {
             return Ok(Some(running));
         }
-        process::run(Command::new(ctr).args(["--address", SOCKET, "version"])).map(|_| Some(Ok(())))
+        place.ctr(&["version"]).map(|_| Some(Ok(())))
     })??;
     Ok(process)
 }
@@ -226,14 +271,14 @@ const FORGET: &str = "\
     rm -rf /var/lib/kubelet /var/lib/cni /run/netns
     ip link delete cni0 || true";
 
-fn network() -> serde_json::Value {
+fn network(settings: &NodeSettings) -> serde_json::Value {
     json!({
         "cniVersion": "0.4.0",
         "name": "lab",
         "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true, "ipam": {
                 "type": "host-local",
-                "ranges": [[{"subnet": POD_RANGE}]],
+                "ranges": [[{"subnet": settings.pod_range}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             }},
             {"type": "loopback"},
@@ -257,8 +302,9 @@ fn containerd_config(plugins: &str, networks: &Path) -> String {
     )
 }
 
-fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
-    let groups = groups(lab);
+fn start_kubelet(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {
+    let NodeSettings { name, address, dns_address, .. } = place.settings;
+    let groups = format!("{}/{name}", groups(lab));
     make_cgroups(&groups);
     let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -267,7 +313,7 @@ fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
         "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{groups}"),
-        "clusterDNS": [DNS_ADDRESS],
+        "clusterDNS": [dns_address],
         "clusterDomain": DNS_DOMAIN,
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
         "evictionHard": {"nodefs.available": "0%", "imagefs.available": "0%"},
@@ -276,28 +322,41 @@ fn start_kubelet(lab: &Lab, folder: &Path) -> Result<Process> {
         "resolvConf": "",
         "syncFrequency": "1s",
     });
-    let path = folder.join("kubelet.yaml");
-    cluster::write(&path, &config.to_string())?;
-    let kubeconfig = folder.join("kubelet.kubeconfig");
-    lab.seed.write_kubeconfig(&kubeconfig, &format!("system:node:{NODE}"), Some("system:nodes"))?;
-    let mut command = lab.command("kubelet")?;
-    command.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig).arg("--cert-dir").arg(folder);
-    command.args(["--hostname-override", NODE, "--node-ip", ADDRESS]);
-    command.arg(format!("--node-labels=topology.kubernetes.io/zone={ZONE}"));
-    Process::start("node-kubelet", &lab.state, command)
+    let (config_file, kubeconfig) =
+        (place.folder.join("kubelet.yaml"), place.folder.join("kubelet.kubeconfig"));
+    cluster::write(&config_file, &config.to_string())?;
+    seed.write_kubeconfig(&kubeconfig, &format!("system:node:{name}"), Some("system:nodes"))?;
+    place.start(
+        lab,
+        "kubelet",
+        &[
+            format!("--config={}", config_file.display()),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--cert-dir={}", place.folder.display()),
+            format!("--hostname-override={name}"),
+            format!("--node-ip={address}"),
+            format!("--node-labels=topology.kubernetes.io/zone={ZONE}"),
+        ],
+    )
 }
 
-fn start_proxy(lab: &Lab, folder: &Path) -> Result<Process> {
+fn start_proxy(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {
+    let NodeSettings { name, address, pod_range, .. } = place.settings;
     // Any route works: the address of a service is translated after routing.
-    let range = lab.seed.role.service_range;
-    process::run(Command::new("ip").args(["route", "replace", range, "dev", "lo", "src", ADDRESS]))?;
-    let kubeconfig = folder.join("proxy.kubeconfig");
-    lab.seed.write_kubeconfig(&kubeconfig, "system:kube-proxy", None)?;
-    let mut command = lab.command("kube-proxy")?;
-    command.arg("--kubeconfig").arg(&kubeconfig);
-    command.args(["--hostname-override", NODE, "--proxy-mode", "iptables", "--cluster-cidr", POD_RANGE]);
-    command.args(["--conntrack-max-per-core", "0"]);
-    Process::start("node-kube-proxy", &lab.state, command)
+    place.machine.ip(&format!("route replace {} dev lo src {address}", seed.role.service_range))?;
+    let kubeconfig = place.folder.join("proxy.kubeconfig");
+    seed.write_kubeconfig(&kubeconfig, "system:kube-proxy", None)?;
+    place.start(
+        lab,
+        "kube-proxy",
+        &[
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--hostname-override={name}"),
+            "--proxy-mode=iptables".to_owned(),
+            format!("--cluster-cidr={pod_range}"),
+            "--conntrack-max-per-core=0".to_owned(),
+        ],
+    )
 }
 
 /// The name of the folder for the control groups of the kubelet.
@@ -309,12 +368,16 @@ fn groups(lab: &Lab) -> String {
 fn make_cgroups(name: &str) {
     let root = Path::new(CGROUPS);
     if root.join("cgroup.controllers").is_file() {
-        let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-        for controller in controllers.split_whitespace() {
-            // It exists already, or cannot be created here; the kubelet reports which one it lacks.
-            let _ = fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
+        let mut folder = root.to_owned();
+        for part in Path::new(name) {
+            let controllers = fs::read_to_string(folder.join("cgroup.controllers")).unwrap_or_default();
+            for controller in controllers.split_whitespace() {
+                // It exists already, or cannot be created here; the kubelet reports which one it lacks.
+                let _ = fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}"));
+            }
+            folder.push(part);
+            let _ = fs::create_dir_all(&folder);
         }
-        let _ = fs::create_dir_all(root.join(name));
         return;
     }
     for hierarchy in fs::read_dir(root).into_iter().flatten().flatten() {

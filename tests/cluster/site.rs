@@ -15,10 +15,11 @@ use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
 use crate::balancer;
+use crate::cluster::Cluster;
 use crate::failure::{Doing, Failure, Result};
 use crate::image::{self, Component};
 use crate::lab::Lab;
-use crate::node::{DNS_ADDRESS, DNS_DOMAIN, Node};
+use crate::node::{DNS_DOMAIN, FIRST, Node, NodeSettings};
 use crate::outside::Outside;
 use crate::storage::{self, Folders};
 
@@ -26,9 +27,10 @@ const STACK_BYTES: usize = 512 << 10;
 /// How often the controllers of the site run.
 const LOOK: Duration = Duration::from_millis(250);
 /// Does the pending work, and is called again.
-type Look = fn(&Client) -> Result<()>;
+pub(crate) type Look = fn(&Client) -> Result<()>;
 const BALANCER: &str = "load balancer";
-const CONTROLLERS: [(&str, Look); 2] = [("storage", storage::look), (BALANCER, balancer::look)];
+pub(crate) const STORAGE: (&str, Look) = ("storage", storage::look);
+const CONTROLLERS: &[(&str, Look)] = &[STORAGE, (BALANCER, balancer::look)];
 /// Cluster DNS, with the image of [`image::DNS`].
 const DNS: &str = include_str!("dns.yaml");
 
@@ -46,14 +48,10 @@ impl Site {
     /// Starts a site with the images of `components` for pods.
     pub(crate) fn start(lab: &mut Lab, components: &[Component]) -> Result<Self> {
         let node = Node::start(lab)?;
-        for component in components.iter().chain([&image::DNS]) {
-            node.import_component(lab, component)?;
-        }
         balancer::prepare()?;
         let outside = Outside::start(lab)?;
-        lab.seed.apply(&storage::class())?;
-        lab.seed.apply(&dns()?)?;
-        let controllers = Controllers::start(lab)?;
+        furnish(lab, &lab.seed, (&node, &FIRST), components)?;
+        let controllers = Controllers::start(lab, &lab.seed, CONTROLLERS)?;
         lab.seed.rolled_out("kube-system", "deployment/coredns", 120)?;
         Ok(Self { controllers, outside, node, _folders: Folders })
     }
@@ -64,18 +62,32 @@ impl Site {
     }
 }
 
-/// A thread with the controllers of a site. Their errors are in `site.log`.
+/// Gives a node the images of `components`, and its seed a class of volumes and cluster DNS.
+pub(crate) fn furnish(
+    lab: &Lab,
+    seed: &Cluster,
+    (node, settings): (&Node, &NodeSettings),
+    components: &[Component],
+) -> Result<()> {
+    for component in components.iter().chain([&image::DNS]) {
+        node.import_component(lab, component)?;
+    }
+    seed.apply(&storage::class())?;
+    seed.apply(&dns(settings.dns_address)?)
+}
+
+/// A thread with the controllers of a site. Their errors are in `<cluster>-site.log`.
 #[derive(Debug)]
-struct Controllers {
+pub(crate) struct Controllers {
     stop: Stop,
     balances: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Controllers {
-    fn start(lab: &Lab) -> Result<Self> {
-        let client = lab.seed.client()?;
-        let log = lab.place.join("site.log");
+    pub(crate) fn start(lab: &Lab, seed: &Cluster, all: &'static [(&'static str, Look)]) -> Result<Self> {
+        let client = seed.client()?;
+        let log = lab.place.join(format!("{}-site.log", seed.role.name));
         let mut log = File::create(&log).doing(|| format!("create {}", log.display()))?;
         let stop = Stop::new();
         let stopped = stop.clone();
@@ -83,8 +95,8 @@ impl Controllers {
         let is_balancing = balances.clone();
         let thread = thread::spawn("site", STACK_BYTES, move || {
             while !stopped.is_stopped() {
-                for (name, look) in CONTROLLERS {
-                    if name == BALANCER && !is_balancing.load(Ordering::SeqCst) {
+                for (name, look) in all {
+                    if *name == BALANCER && !is_balancing.load(Ordering::SeqCst) {
                         continue;
                     }
                     if let Err(failure) = look(&client) {
@@ -108,10 +120,10 @@ impl Drop for Controllers {
 }
 
 /// A list of the objects.
-fn dns() -> Result<Value> {
+fn dns(address: &str) -> Result<Value> {
     let text = DNS
         .replace("${image}", &image::DNS.reference())
-        .replace("${address}", DNS_ADDRESS)
+        .replace("${address}", address)
         .replace("${domain}", DNS_DOMAIN);
     let objects = yaml::parse_all(&text).into_iter().map(|document| document.value);
     let objects = objects.collect::<std::result::Result<Vec<Value>, _>>();

@@ -156,7 +156,12 @@ fn is_served(garden: &Cluster) -> Result<()> {
 
 /// An agent on this machine that talks to the seed as its service account.
 pub(crate) fn agent(lab: &Lab, name: &str) -> Result<Options> {
-    let kubeconfig = seed_kubeconfig(lab, name)?;
+    agent_of(lab, &lab.seed, name)
+}
+
+/// The same for another seed.
+pub(crate) fn agent_of(lab: &Lab, seed: &Cluster, name: &str) -> Result<Options> {
+    let kubeconfig = seed_kubeconfig(lab, seed, name)?;
     Ok(Options::new(name, config(lab, name))
         .environment("KUBECONFIG", kubeconfig)
         .environment("HOME", &lab.place)
@@ -164,11 +169,10 @@ pub(crate) fn agent(lab: &Lab, name: &str) -> Result<Options> {
 }
 
 /// A kubeconfig with a token of the service account `garden/gardenlet`.
-fn seed_kubeconfig(lab: &Lab, name: &str) -> Result<PathBuf> {
-    let token =
-        lab.seed.kubectl(&["create", "token", "gardenlet", "--namespace=garden", "--duration=24h"])?;
+fn seed_kubeconfig(lab: &Lab, seed: &Cluster, name: &str) -> Result<PathBuf> {
+    let token = seed.kubectl(&["create", "token", "gardenlet", "--namespace=garden", "--duration=24h"])?;
     let path = lab.place.join(format!("{name}-seed.kubeconfig"));
-    lab.seed.write_kubeconfig_with(&path, &json!({"token": token.trim()}))?;
+    seed.write_kubeconfig_with(&path, &json!({"token": token.trim()}))?;
     Ok(path)
 }
 

@@ -19,14 +19,20 @@ pub fn credentials() -> Value {
         "endpoint": value("https://s3.example.org")})
 }
 
-/// What an extension of a seed does with BackupEntries. A migration changes nothing outside of the object.
+/// What an extension of a seed does with BackupEntries whose buckets are those of a test.
 pub fn manners(seed: Client, buckets: &Buckets) -> Manners {
     let buckets = buckets.clone();
+    manners_with(seed, move |bucket, name| buckets.remove(bucket, &format!("{name}/")))
+}
+
+/// The same for other buckets. `remove` gets the name of a bucket and that of an entry, and deletes its backups. A migration changes
+/// nothing outside of the object.
+pub fn manners_with(seed: Client, remove: impl Fn(&str, &str) + Send + Sync + 'static) -> Manners {
     let write = move |entry: &Value, operation: &str| match operation {
         "reconcile" | "restore" => describe(&seed, entry),
         "delete" => {
             let (_, name) = secret_of(text(entry, "/metadata/name"));
-            buckets.remove(text(entry, "/spec/bucketName"), &format!("{name}/"));
+            remove(text(entry, "/spec/bucketName"), name);
             withdraw(&seed, entry)
         }
         _ => true,

@@ -9,6 +9,7 @@ use gardenlet::kube::{Client, Patch};
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
+use crate::cluster::Cluster;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::image::{self, Component};
 use crate::lab::Lab;
@@ -25,6 +26,7 @@ mod extensions;
 pub(crate) mod garden;
 mod health;
 mod key;
+pub(crate) mod moving;
 mod names;
 mod outages;
 mod owner;
@@ -36,6 +38,7 @@ mod stored;
 mod trouble;
 mod upgrade;
 mod watch;
+mod writer;
 
 use owner::Owner;
 use scene::Scene;
@@ -305,7 +308,7 @@ fn succeeded(
         }
         Err(Failure::new(format!("{last} {}", status["lastErrors"])))
     });
-    result.map_err(|failure| explained(lab, garden, (name, &failure)))
+    result.map_err(|failure| explained(&lab.seed, garden, (name, &failure)))
 }
 
 /// Requests another reconciliation. The garden removes the annotation and increases the generation, for which
@@ -327,8 +330,8 @@ fn print_where_the_time_went(log: &str) {
 }
 
 /// A failure, with the output of the pods.
-fn explained(lab: &Lab, garden: &Client, (name, failure): (Name, &Failure)) -> Failure {
-    let ask = |arguments: &[&str]| lab.seed.kubectl(arguments).unwrap_or_else(|other| other.to_string());
+fn explained(seed: &Cluster, garden: &Client, (name, failure): (Name, &Failure)) -> Failure {
+    let ask = |arguments: &[&str]| seed.kubectl(arguments).unwrap_or_else(|other| other.to_string());
     let namespace = format!("--namespace={}", name.plane());
     let pods =
         ask(&["get", "pods,persistentvolumeclaims,services,managedresources", "--output=wide", &namespace]);

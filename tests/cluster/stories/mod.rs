@@ -129,6 +129,8 @@ pub(crate) enum Needs {
     Gardener,
     /// The same, a node, and the programs of a control plane in it.
     GardenerAndControlPlane,
+    /// The same, a program for an image, and a server of S3.
+    TwoSites,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,10 @@ impl Story {
             Needs::Gardener => environment.missing_gardener(),
             Needs::GardenerAndControlPlane => {
                 environment.missing_gardener().or_else(|| environment.missing_control_plane())
+            }
+            Needs::TwoSites => {
+                let servers = environment.missing_gardener().or_else(|| environment.missing_control_plane());
+                servers.or_else(|| environment.missing_image()).or_else(|| environment.missing_bucket())
             }
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),

@@ -2,7 +2,6 @@
 //! TLS, and their restoration after a loss of data.
 
 use std::fs;
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,16 +13,15 @@ use serde_json::{Value, json};
 
 use crate::etcd::Etcd;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::gateway::Gateway;
 use crate::lab::Lab;
 use crate::process::{Process, run};
 use crate::wait;
 use support::pki::Authority;
-use support::s3::{BUCKET, KEY_ID, REGION, S3Server, SECRET};
+use support::s3::{BUCKET, S3Server};
 
 /// The port for plain text, for the story; the next one is for TLS, and the one after it for peers.
 pub(super) const PORT: u16 = 32_379;
-/// The port of a server of S3.
-const BUCKET_PORT: u16 = PORT + 3;
 /// The longest duration of a step on a busy machine.
 pub(super) const PATIENCE_S: u64 = 60;
 /// The number that a restoration adds to the revision.
@@ -328,30 +326,16 @@ pub(crate) fn bucket(lab: &mut Lab) -> Result<()> {
 
 /// The same with a real server, which then loses half of the newest snapshot.
 pub(crate) fn real_bucket(lab: &mut Lab) -> Result<()> {
-    let gateway = lab.environment.program("versitygw").ok_or_else(|| Failure::new("versitygw not found"))?;
-    let root = lab.place.join("objects");
-    fs::create_dir_all(root.join(BUCKET))?;
-    let mut command = Command::new(gateway);
-    command.args(["--access", KEY_ID, "--secret", SECRET, "--region", REGION]);
-    command.args(["--port", &format!("127.0.0.1:{BUCKET_PORT}"), "posix"]).arg(&root);
-    let mut server = Process::start("versitygw", &lab.place, command)?;
-    wait::until("the server of S3", PATIENCE_S, || {
-        server.ensure_running()?;
-        Ok::<_, Failure>(TcpStream::connect(("127.0.0.1", BUCKET_PORT)).ok())
-    })?;
-    let credentials = [
-        ("accessKeyID", KEY_ID.to_owned()),
-        ("secretAccessKey", SECRET.to_owned()),
-        ("region", REGION.to_owned()),
-        ("bucketName", BUCKET.to_owned()),
-        ("endpoint", format!("http://127.0.0.1:{BUCKET_PORT}")),
-    ];
+    let gateway = Gateway::start(lab)?;
+    gateway.make(BUCKET)?;
+    let mut credentials = Gateway::credentials().to_vec();
+    credentials.push(("bucketName", BUCKET.to_owned()));
     let (site, etcd) = in_bucket(lab, &credentials)?;
     let kept = site.names()?;
     put("later", b"1")?;
     let taken = site.snapshot()?;
     let newest = taken["snapshot"].as_str().unwrap_or_default();
-    let path = root.join(BUCKET).join("entry/etcd-main/v2").join(newest);
+    let path = gateway.bucket(BUCKET).join("entry/etcd-main/v2").join(newest);
     let whole = fs::read(&path)?;
     fs::write(&path, &whole[..whole.len() / 2])?;
     // The revision is the same, and the snapshot is not.

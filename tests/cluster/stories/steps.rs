@@ -28,7 +28,12 @@ pub(crate) fn ready(lab: &Lab, agent: &mut Agent) -> Result<()> {
 
 /// A value once the Seed is ready and reconciled (the condition alone may come before), and its lease exists.
 pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
-    let seed = garden.find::<Value>(&SEEDS, &Key::cluster(SEED))?;
+    is_seed_ready(garden, SEED)
+}
+
+/// The same for any Seed.
+pub(crate) fn is_seed_ready(garden: &Client, name: &str) -> Result<Option<()>> {
+    let seed = garden.find::<Value>(&SEEDS, &Key::cluster(name))?;
     let is_ready = |seed: Value| {
         condition(&seed, "GardenletReady") == "True"
             && seed["status"]["lastOperation"]["state"] == "Succeeded"
@@ -36,7 +41,7 @@ pub(crate) fn is_ready(garden: &Client) -> Result<Option<()>> {
     if !seed.is_some_and(is_ready) {
         return Ok(None);
     }
-    garden.get::<Value>(&LEASE, &Key::new("gardener-system-seed-lease", SEED))?;
+    garden.get::<Value>(&LEASE, &Key::new("gardener-system-seed-lease", name))?;
     Ok(Some(()))
 }
 

@@ -361,6 +361,11 @@ pub(crate) const STORIES: &[Story] = &[
         (State::Seed, None),
         life::garden::is_left,
     ),
+    story(
+        (Part::Gardener, Needs::TwoSites),
+        "Gardener: a Shoot moves to another seed under a writer, and back while it is hibernated",
+        life::moving::there_and_back,
+    ),
 ];
 
 /// The table itself is right.

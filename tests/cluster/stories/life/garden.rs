@@ -1,6 +1,7 @@
 //! The garden of a scene: a stand-in, or that of the real Gardener, which an agent joins as README.md says.
 
 use std::fs;
+use std::path::PathBuf;
 
 use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
@@ -17,7 +18,7 @@ use super::scene::Scene;
 use super::{EXTENDED, PROJECT, ask_for_another, succeeded};
 use crate::agent::Agent;
 use crate::audit::Audit;
-use crate::cluster::{self, Server};
+use crate::cluster::{self, Cluster, Server};
 use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::gardener::{Gardener, Program};
 use crate::lab::Lab;
@@ -31,9 +32,9 @@ use support::garden::prepare::Preparation;
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging");
 /// The configuration of the packages.
 const CONFIGURATION: &str = include_str!("../../../../packaging/systemd/config.yaml");
-/// What an operator changes in it: the networks of the seed, and the address of the node.
-const EDITS: [(&str, &str); 3] =
-    [("10.50.0.0/16", "10.77.0.0/16"), ("10.42.0.0/16", "10.99.0.0/16"), ("10.43.0.0/16", "10.1.0.0/16")];
+/// What an operator changes in it: the networks of the seed. Beside that, the address of the node.
+const EDITS: &[(&str, &str)] =
+    &[("10.50.0.0/16", "10.77.0.0/16"), ("10.42.0.0/16", "10.99.0.0/16"), ("10.43.0.0/16", "10.1.0.0/16")];
 /// An agent renews its Lease every two seconds, and gardener-controller-manager looks at extensions every 30.
 const JOINED_WITHIN_S: u64 = 120;
 const SETTLED_WITHIN_S: u64 = 60;
@@ -84,7 +85,12 @@ impl Garden {
     ) -> Result<Agent> {
         match self {
             Self::StandIn { .. } => super::begin(lab, garden, change),
-            Self::Gardener(_) => join(lab, change),
+            Self::Gardener(_) => {
+                let mut agent =
+                    Joining::first(lab).join(lab, |config| change(&mut config["seedConfig"]["spec"]))?;
+                steps::ready(lab, &mut agent)?;
+                Ok(agent)
+            }
         }
     }
 
@@ -122,10 +128,7 @@ impl Joined {
         apply(garden, "no-provider/local.yaml")?;
         garden.kubectl(&["--namespace", "garden", "create", "secret", "generic", "dns-int"])?;
         apply(garden, "no-provider/project.yaml")?;
-        let credentials = lab.place.join("credentials");
-        fs::create_dir_all(&credentials).doing(|| format!("create {}", credentials.display()))?;
-        let bootstrap = garden.kubeconfig_text(&json!({"token": preparation.token()}));
-        cluster::write(&credentials.join("bootstrap-kubeconfig"), &bootstrap)?;
+        Joining::first(lab).write_credentials(lab, &preparation)?;
         is_settled(&garden.client()?)?;
         let token = format!("bootstrap-token-{}", preparation.token_id());
         let (before, asked, began) = (end::look(lab)?, lab.garden.audit(), wait::now());
@@ -151,32 +154,62 @@ fn is_settled(garden: &Client) -> Result<()> {
 }
 
 /// Applies a file of a release, as README.md says.
-fn apply(cluster: &cluster::Cluster, file: &str) -> Result<()> {
+pub(super) fn apply(cluster: &Cluster, file: &str) -> Result<()> {
     cluster.kubectl(&["apply", "--filename", &format!("{PACKAGING}/{file}")]).map(drop)
 }
 
-/// The agent starts as the unit of the packages starts it, with the same credentials.
-fn join(lab: &Lab, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Agent> {
-    let mut text = CONFIGURATION.to_owned();
-    for (from, to) in EDITS {
-        ensure(text.contains(from), || format!("the packaged configuration has no {from}"))?;
-        text = text.replace(from, to);
+/// An agent that joins the garden, and its seed.
+pub(super) struct Joining<'a> {
+    /// The name of its files, and of the Seed in the configuration of the packages.
+    pub(super) name: &'static str,
+    pub(super) seed: &'a Cluster,
+    /// What the operator changes in that configuration.
+    pub(super) edits: &'static [(&'static str, &'static str)],
+    /// The address of the node for clients.
+    pub(super) address: &'static str,
+    pub(super) network: Option<String>,
+}
+
+impl<'a> Joining<'a> {
+    pub(super) fn first(lab: &'a Lab) -> Self {
+        Self { name: "agent", seed: &lab.seed, edits: EDITS, address: outside::INSIDE_ADDRESS, network: None }
     }
-    let mut documents = yaml::parse_all(&text).into_iter().map(|document| document.value);
-    let config = documents.next().transpose().map_err(|err| Failure::new(format!("config.yaml: {err}")))?;
-    let mut options = world::agent(lab, "agent")?
-        .environment("NAMESPACE", "garden")
-        .environment("CREDENTIALS_DIRECTORY", lab.place.join("credentials"));
-    options.config = config.ok_or_else(|| Failure::new("config.yaml is empty"))?;
-    // Each story has a folder of its own, and a failed one shows the end of the log.
-    options.config["edge"]["stateDir"] = json!(lab.place.join("agent-state"));
-    options.config["logLevel"] = json!("debug");
-    options.config["logFormat"] = json!("text");
-    options.config["edge"]["exposure"]["address"] = json!(outside::INSIDE_ADDRESS);
-    change(&mut options.config["seedConfig"]["spec"])?;
-    let mut agent = Agent::start(lab, options)?;
-    steps::ready(lab, &mut agent)?;
-    Ok(agent)
+
+    fn credentials(&self, lab: &Lab) -> PathBuf {
+        lab.place.join(format!("{}-credentials", self.name))
+    }
+
+    /// The kubeconfig with the token that the garden knows.
+    pub(super) fn write_credentials(&self, lab: &Lab, preparation: &Preparation) -> Result<()> {
+        let folder = self.credentials(lab);
+        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
+        let bootstrap = lab.garden.kubeconfig_text(&json!({"token": preparation.token()}));
+        cluster::write(&folder.join("bootstrap-kubeconfig"), &bootstrap)
+    }
+
+    /// The agent starts as the unit of the packages starts it, with the same credentials. `change` changes its configuration.
+    pub(super) fn join(&self, lab: &Lab, change: impl FnOnce(&mut Value) -> Result<()>) -> Result<Agent> {
+        let mut text = CONFIGURATION.to_owned();
+        for (from, to) in self.edits {
+            ensure(text.contains(from), || format!("the packaged configuration has no {from}"))?;
+            text = text.replace(from, to);
+        }
+        let mut documents = yaml::parse_all(&text).into_iter().map(|document| document.value);
+        let config =
+            documents.next().transpose().map_err(|err| Failure::new(format!("config.yaml: {err}")))?;
+        let mut options = world::agent_of(lab, self.seed, self.name)?
+            .environment("NAMESPACE", "garden")
+            .environment("CREDENTIALS_DIRECTORY", self.credentials(lab));
+        options.config = config.ok_or_else(|| Failure::new("config.yaml is empty"))?;
+        options.network.clone_from(&self.network);
+        // Each story has a folder of its own, and a failed one shows the end of the log.
+        options.config["edge"]["stateDir"] = json!(lab.place.join(format!("{}-state", self.name)));
+        options.config["logLevel"] = json!("debug");
+        options.config["logFormat"] = json!("text");
+        options.config["edge"]["exposure"]["address"] = json!(self.address);
+        change(&mut options.config)?;
+        Agent::start(lab, options)
+    }
 }
 
 /// The Seed has all conditions of the agent and of gardener-controller-manager, the token is used up, and the commands

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
 use gardenlet::format::base64;
-use gardenlet::kube::{Client, Method};
+use gardenlet::kube::{Client, Connection, Method};
 use serde_json::{Value, json};
 
 use super::{Name, PROJECT};
@@ -55,6 +55,14 @@ impl<'a> Owner<'a> {
         command.env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"));
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--request-timeout=5s");
         process::run(command.args(arguments))
+    }
+
+    /// The same connection to another address of the same port.
+    pub(super) fn connection_to(&self, address: &str) -> Result<Connection> {
+        let client = self.client()?;
+        let known = client.connection();
+        let port = known.server.rsplit(':').next().unwrap_or_default();
+        Ok(Connection { server: format!("https://{address}:{port}"), ..(*known).clone() })
     }
 
     /// A client of the same administrator on the node.

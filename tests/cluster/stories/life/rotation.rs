@@ -160,7 +160,7 @@ pub(super) fn reached(
         }
         Err(Failure::new(format!("{rotation} {} {}", status["lastOperation"], status["lastErrors"])))
     });
-    result.map_err(|failure| explained(lab, garden, (name, &failure)))
+    result.map_err(|failure| explained(&lab.seed, garden, (name, &failure)))
 }
 
 /// The number of CAs in the bundle for clients.
