@@ -117,10 +117,14 @@ pub struct ExtensionResourceState {
     pub(crate) resources: Value,
 }
 
+/// The pauses before the first checks; with the next one, they are one interval.
+const EARLY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
+
 /// How long an extension may take.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExtensionPatience {
-    /// How often it is checked.
+    /// How often it is checked, after the first such time, in which it is checked three times: most extensions are fast, and the
+    /// API server of a Shoot that moves is away meanwhile.
     pub(crate) interval: Duration,
     /// After this time a reported error ends the wait.
     pub(crate) errors: Duration,
@@ -144,7 +148,19 @@ impl ExtensionPatience {
 
     /// After this many checks, regardless of their results, an error ends the wait.
     const fn looks(&self) -> u128 {
-        self.errors.as_millis() / if self.interval.is_zero() { 1 } else { self.interval.as_millis() }
+        let intervals =
+            self.errors.as_millis() / if self.interval.is_zero() { 1 } else { self.interval.as_millis() };
+        intervals + EARLY.len() as u128
+    }
+
+    /// The time until the next check, after so many.
+    fn pause(&self, tries: u32) -> Duration {
+        let early: Duration = EARLY.iter().sum();
+        match EARLY.get(tries as usize) {
+            Some(pause) => (*pause).min(self.interval),
+            None if tries as usize == EARLY.len() => self.interval.saturating_sub(early),
+            None => self.interval,
+        }
     }
 
     /// Checks again later, or fails after the timeout.
@@ -152,7 +168,7 @@ impl ExtensionPatience {
         if attempt.now.saturating_sub(attempt.begun) >= self.timeout {
             return Err(why);
         }
-        Ok(TaskStep::again(self.interval, why))
+        Ok(TaskStep::again(self.pause(attempt.tries), why))
     }
 }
 

@@ -4,6 +4,7 @@ const DNS_RECORD: Resource =
     Resource::new("extensions.gardener.cloud", "v1alpha1", "DNSRecord", "dnsrecords", true);
 const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
+/// The time until an error ends the wait is upstream's.
 #[test]
 fn patience_is_upstreams() {
     let of = |group: &'static str, kind: &'static str| {
@@ -12,18 +13,29 @@ fn patience_is_upstreams() {
     };
     let extension = "extensions.gardener.cloud";
     let table = [
-        (extension, "Infrastructure", (10, 18, 600)),
-        (extension, "Worker", (5, 6, 600)),
-        (extension, "BackupEntry", (5, 6, 600)),
-        (extension, "ControlPlane", (5, 6, 180)),
-        (extension, "Extension", (5, 6, 180)),
-        (extension, "DNSRecord", (5, 3, 120)),
-        ("core.gardener.cloud", "BackupEntry", (5, 120, 600)),
-        ("core.gardener.cloud", "BackupBucket", (5, 120, 600)),
+        (extension, "Infrastructure", (10, 20, 600)),
+        (extension, "Worker", (5, 8, 600)),
+        (extension, "BackupEntry", (5, 8, 600)),
+        (extension, "ControlPlane", (5, 8, 180)),
+        (extension, "Extension", (5, 8, 180)),
+        (extension, "DNSRecord", (5, 5, 120)),
+        ("core.gardener.cloud", "BackupEntry", (5, 122, 600)),
+        ("core.gardener.cloud", "BackupBucket", (5, 122, 600)),
     ];
     for (group, kind, expected) in table {
         assert_eq!(of(group, kind), expected, "{group} {kind}");
     }
+}
+
+#[test]
+fn the_first_interval_has_three_checks() {
+    let pauses = |kind: &'static str| {
+        let patience =
+            ExtensionPatience::of(&Resource::new("extensions.gardener.cloud", "v1", kind, "x", true));
+        (0..5).map(|tries| patience.pause(tries).as_secs()).collect::<Vec<_>>()
+    };
+    assert_eq!(pauses("Extension"), [1, 2, 2, 5, 5]);
+    assert_eq!(pauses("Infrastructure"), [1, 2, 7, 10, 10]);
 }
 
 #[test]

@@ -168,6 +168,7 @@ static ROWS: [Row; 26] = [
     Row::new("Deleting shoot namespace in Seed", delete::namespace, only_in_the_log)
         .after(&[
             "Deleting DNSRecords from the Shoot namespace",
+            "Stopping Kubernetes controller manager",
             "Waiting until main and event etcd have been destroyed",
         ])
         .retrying(FIVE_SECONDS, SHORT),
@@ -237,12 +238,13 @@ mod tests {
     /// A woken etcd is written with its replicas, and a Shoot without workers has no such record.
     const WITHOUT_COUNTERPART: [&str; 2] = ["Scaling etcd up", "Migrating nginx ingress DNS record"];
     const OWN: &str = "Stopping main and events etcd";
+    const CONTROLLERS: &str = "Stopping Kubernetes controller manager";
 
     #[test]
     fn tasks_are_those_of_upstream() {
         let mut expected: Vec<&str> =
             UPSTREAM.into_iter().filter(|name| !WITHOUT_COUNTERPART.contains(name)).collect();
-        expected.push(OWN);
+        expected.extend([OWN, CONTROLLERS]);
         expected.sort_unstable();
         let mut found = names(&Facts { sleeps: true, ..facts(Found::ALL) });
         found.sort_unstable();
@@ -288,6 +290,7 @@ mod tests {
             // No acknowledged write is missing in the last snapshot, and none comes after it.
             (SNAPSHOT, SERVER),
             (OWN, SNAPSHOT),
+            (CONTROLLERS, STATE),
             ("Migrating BackupEntry to new seed", OWN),
             ("Destroying main and events etcd", "Waiting for BackupEntry to be migrated to new seed"),
             ("Deleting shoot namespace in Seed", "Waiting for BackupEntry to be migrated to new seed"),

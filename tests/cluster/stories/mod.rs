@@ -216,7 +216,8 @@ impl Stage {
         self.lab.begin()?;
         let mut audit = self.lab.seed.audit();
         play(&mut self.lab)?;
-        role::allows(&mut audit).map(drop)
+        let allows = if story.needs == Needs::TwoSites { role::allows_with_shoots } else { role::allows };
+        allows(&mut audit).map(drop)
     }
 
     /// The scene is built anew if the last story did not leave it in the state that the act begins with.

@@ -45,6 +45,11 @@ pub(crate) static COMPONENT: Component = Component {
         .when(Facts::waits_for_controllers)
         .within(THREE_MINUTES),
     ],
+    // Upstream lets it end with its namespace. A namespace waits for half of the grace period of pods that still run, and the
+    // other seed waits for the end of the namespace.
+    migrate: &[Row::new("Stopping Kubernetes controller manager", stop, only_in_the_log)
+        .after(&["Waiting until shoot managed resources have been deleted"])
+        .retrying(FIVE_SECONDS, SHORT)],
     delete: &[
         Row::new("Deploying Kubernetes controller manager", deploy, |seen| seen.deployment(NAME))
             .after(&["Initializing connection to Shoot"])
@@ -92,6 +97,11 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     access::ensure(&work.env.seed, work.plane(), NAME)?;
     let permissions = permissions(&work.view.technical_id);
     managed_resource::deploy(work, &permissions)
+}
+
+fn stop(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    Workload::Deployment(NAME).stop(&work.env.seed, work.plane(), work.now())?;
+    Ok(TaskStep::Done)
 }
 
 fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
