@@ -150,6 +150,11 @@ impl Environment {
         self.missing(&[&["versitygw"]])
     }
 
+    /// Why a story with snapshots of etcd-backup-restore cannot run on this machine.
+    pub(crate) fn missing_backup_restore(&self) -> Option<String> {
+        self.missing(&[&["etcd-backup-restore"]])
+    }
+
     /// Why a story with dead links cannot run on this machine.
     pub(crate) fn missing_filter(&self) -> Option<String> {
         self.missing(&[&["iptables"]])

@@ -52,8 +52,12 @@ impl Gateway {
         self.root.join(name)
     }
 
-    pub(crate) fn make(&self, bucket: &str) -> Result<()> {
-        let folder = self.bucket(bucket);
-        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))
+    /// Makes a bucket. The keys of a Secret for it.
+    pub(crate) fn with_bucket(&self, name: &str) -> Result<Vec<(&'static str, String)>> {
+        let folder = self.bucket(name);
+        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
+        let mut credentials = Self::credentials().to_vec();
+        credentials.push(("bucketName", name.to_owned()));
+        Ok(credentials)
     }
 }

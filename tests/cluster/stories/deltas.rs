@@ -22,14 +22,14 @@ use crate::process::run;
 use crate::wait;
 
 /// How many keys there are.
-const KEYS: u64 = 200;
+pub(super) const KEYS: u64 = 200;
 /// The time of a lease: it ends when the story says so.
 const LEASE_S: u64 = 600;
 
 /// Each key with its value, its revisions and its version.
-type Contents = BTreeMap<String, Value>;
+pub(super) type Contents = BTreeMap<String, Value>;
 
-fn contents() -> Result<Contents> {
+pub(super) fn contents() -> Result<Contents> {
     let answer = call("range", &json!({"key": "AA==", "range_end": "AA=="}))?;
     let pairs = answer["kvs"].as_array().into_iter().flatten();
     let part = |pair: &Value| {
@@ -54,12 +54,12 @@ fn written(name: &str) -> Result<Value> {
     Ok(json!({"etcdEvent": {"kv": pair}, "time": "2026-11-29T05:00:00.123456789Z"}))
 }
 
-fn deleted(name: &str, revision: u64) -> Value {
+pub(super) fn deleted(name: &str, revision: u64) -> Value {
     json!({"etcdEvent": {"type": 1, "kv": {"key": key(name), "mod_revision": revision}}, "time": "2026-11-29T05:00:00Z"})
 }
 
 /// Writes a key, attached to a lease if it is not 0.
-fn put(name: &str, value: &[u8], lease: u64) -> Result<Value> {
+pub(super) fn put(name: &str, value: &[u8], lease: u64) -> Result<Value> {
     call("put", &json!({"key": key(name), "value": base64::encode(value), "lease": lease.to_string()}))?;
     written(name)
 }
@@ -78,12 +78,12 @@ fn transact(names: [&str; 3]) -> Result<Vec<Value>> {
     Ok(vec![written(one)?, written(two)?, deleted(gone, revision)])
 }
 
-fn name_of(n: u64) -> String {
+pub(super) fn name_of(n: u64) -> String {
     format!("/registry/{n:04}")
 }
 
 /// Changes of all kinds, with their events. Every third key is gone afterwards.
-fn change() -> Result<Vec<Value>> {
+pub(super) fn change() -> Result<Vec<Value>> {
     let mut events = Vec::new();
     for n in 0..KEYS {
         events.push(put(&name_of(n), &random::vec(200), 0)?);
@@ -99,7 +99,7 @@ fn change() -> Result<Vec<Value>> {
 }
 
 /// A delta snapshot in the store. The time in its name is `time` seconds after 2100.
-fn keep(site: &Site, events: &[Value], first: u64, last: u64, time: u64) -> Result<String> {
+pub(super) fn keep(site: &Site, events: &[Value], first: u64, last: u64, time: u64) -> Result<String> {
     let mut text = Value::from(events).to_string().into_bytes();
     text.extend_from_slice(digest(&SHA256, &text.clone()).as_ref());
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
@@ -189,7 +189,7 @@ pub(crate) fn restored(lab: &mut Lab) -> Result<()> {
 }
 
 /// The last revision in a name.
-fn revision_of(name: &str) -> Result<u64> {
+pub(super) fn revision_of(name: &str) -> Result<u64> {
     let last = name.split('-').nth(2).unwrap_or_default();
     last.parse().doing(|| format!("read {name}"))
 }

@@ -27,6 +27,7 @@ mod moves;
 mod objects;
 mod oci;
 mod own;
+mod peers;
 mod pod;
 mod policies;
 mod requests;
@@ -107,6 +108,8 @@ pub(crate) enum Needs {
     Snapshots,
     /// The same, and a server of S3.
     Bucket,
+    /// The same, and the program of others that takes snapshots.
+    BackupRestore,
     /// Fresh clusters, helm and a registry.
     Registry,
     /// Fresh clusters, and a packet filter.
@@ -184,13 +187,16 @@ impl Story {
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),
             Needs::Bucket => environment.missing_snapshots().or_else(|| environment.missing_bucket()),
+            Needs::BackupRestore => {
+                environment.missing_snapshots().or_else(|| environment.missing_backup_restore())
+            }
             Needs::Filter => environment.missing_filter(),
             Needs::Clusters | Needs::FreshClusters => None,
         }
     }
 
     fn needs_fresh_clusters(&self) -> bool {
-        !matches!(self.needs, Needs::Clusters | Needs::Snapshots | Needs::Bucket)
+        !matches!(self.needs, Needs::Clusters | Needs::Snapshots | Needs::BackupRestore | Needs::Bucket)
     }
 }
 

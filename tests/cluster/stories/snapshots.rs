@@ -97,6 +97,17 @@ impl Site {
         files.iter().try_for_each(|(name, text)| Ok(fs::write(self.place.join(name), text)?))
     }
 
+    /// Its store is a bucket from now on.
+    pub(super) fn use_bucket(&mut self, credentials: &[(&str, String)]) -> Result<()> {
+        let secret = self.place.join("secret");
+        fs::create_dir_all(&secret)?;
+        for (name, text) in credentials {
+            fs::write(secret.join(name), text)?;
+        }
+        self.store = vec![format!("--s3={}", secret.display()), "--prefix=entry/etcd-main".to_owned()];
+        Ok(())
+    }
+
     pub(super) fn data(&self) -> PathBuf {
         self.place.join("volume/new.etcd")
     }
@@ -327,10 +338,7 @@ pub(crate) fn bucket(lab: &mut Lab) -> Result<()> {
 /// The same with a real server, which then loses half of the newest snapshot.
 pub(crate) fn real_bucket(lab: &mut Lab) -> Result<()> {
     let gateway = Gateway::start(lab)?;
-    gateway.make(BUCKET)?;
-    let mut credentials = Gateway::credentials().to_vec();
-    credentials.push(("bucketName", BUCKET.to_owned()));
-    let (site, etcd) = in_bucket(lab, &credentials)?;
+    let (site, etcd) = in_bucket(lab, &gateway.with_bucket(BUCKET)?)?;
     let kept = site.names()?;
     put("later", b"1")?;
     let taken = site.snapshot()?;
@@ -353,12 +361,7 @@ pub(crate) fn real_bucket(lab: &mut Lab) -> Result<()> {
 
 fn in_bucket(lab: &Lab, credentials: &[(&str, String)]) -> Result<(Site, Process)> {
     let mut site = Site::new(lab)?;
-    let secret = site.place.join("secret");
-    fs::create_dir_all(&secret)?;
-    for (name, text) in credentials {
-        fs::write(secret.join(name), text)?;
-    }
-    site.store = vec![format!("--s3={}", secret.display()), "--prefix=entry/etcd-main".to_owned()];
+    site.use_bucket(credentials)?;
     let mut etcd = site.start()?;
     for n in 0..24 {
         put(&format!("large-{n}"), &random::vec(256 << 10))?;

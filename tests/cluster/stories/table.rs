@@ -6,8 +6,8 @@ use super::life::scene::{Scene, State};
 use super::{
     Needs, Part, Play, Story, agent, applier, backups, bastions, bundle, client, components, control_plane,
     crash, crowd, deletion, deltas, extension, families, faults, gardener, identity, inside, kustomize, life,
-    link, managed_seed, many, moves, objects, oci, own, pod, policies, requests, resources, role, seed,
-    semantics, servers, shoots, snapshots, tokens, trouble, two, upgrade, vpa,
+    link, managed_seed, many, moves, objects, oci, own, peers, pod, policies, requests, resources, role,
+    seed, semantics, servers, shoots, snapshots, tokens, trouble, two, upgrade, vpa,
 };
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
@@ -87,6 +87,11 @@ pub(crate) const STORIES: &[Story] = &[
     servers("etcd: killed while it restores or takes a snapshot", Needs::Snapshots, snapshots::killed),
     servers("etcd: deltas are restored, or refused with a remedy", Needs::Snapshots, deltas::restored),
     servers("etcd: killed while it restores deltas", Needs::Snapshots, deltas::killed),
+    servers(
+        "etcd: etcd-backup-restore and this program restore the same sets, and refuse the same",
+        Needs::BackupRestore,
+        peers::agree,
+    ),
     servers("etcd: a snapshot is restored from a bucket", Needs::Snapshots, snapshots::bucket),
     servers(
         "etcd: a snapshot is restored from a bucket of a real server",

@@ -1,0 +1,259 @@
+//! Sets of snapshots of the real etcd-backup-restore and of this program: both restore the same from a set, or both refuse it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use super::deltas::{Contents, KEYS, change, contents, deleted, keep, name_of, put, revision_of};
+use super::snapshots::{PATIENCE_S, PORT, Site, lease, revision};
+use crate::environment::Environment;
+use crate::etcd::Etcd;
+use crate::failure::{Doing, Failure, Result, ensure, equal};
+use crate::gateway::Gateway;
+use crate::lab::Lab;
+use crate::process::{Process, run};
+use crate::wait;
+use serde_json::json;
+use support::s3::BUCKET;
+
+const PROGRAM: &str = "etcd-backup-restore";
+/// A full snapshot when it starts, and changes every two seconds.
+const TAKES: [&str; 4] =
+    ["snapshot", "--schedule=0 0 1 1 *", "--delta-snapshot-period=2s", "--garbage-collection-period=24h"];
+const LEASE_S: u64 = 600;
+/// The ports of the etcd of the other program's restoration are those of the first one, which has ended.
+const NAME: &str = "default";
+
+/// What a program makes of a set.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Restored(Contents),
+    Refused,
+}
+
+/// The other program. Its store is that of the site.
+struct Peer<'a> {
+    environment: &'a Environment,
+    site: Site,
+}
+
+/// A set, and whether both programs restore it.
+struct Case {
+    name: &'static str,
+    change: fn(&Site, &[String]) -> Result<()>,
+    is_restored: bool,
+}
+
+const CASES: [Case; 6] = [
+    Case { name: "whole", change: |_, _| Ok(()), is_restored: true },
+    Case {
+        name: "without the last delta",
+        change: |site, deltas| remove(site, deltas.last()),
+        is_restored: true,
+    },
+    Case {
+        name: "without the first delta",
+        change: |site, deltas| remove(site, deltas.first()),
+        is_restored: false,
+    },
+    Case { name: "with a damaged delta", change: damage, is_restored: false },
+    Case { name: "with a delta that is cut off", change: cut, is_restored: false },
+    Case { name: "with a delta of another history", change: add_foreign, is_restored: false },
+];
+
+/// A set that etcd-backup-restore has taken while clients wrote, deleted, and lost leases, the same set with faults, and in a
+/// bucket. Then a full snapshot of this program.
+pub(crate) fn agree(lab: &mut Lab) -> Result<()> {
+    let mut peer = Peer { environment: &lab.environment, site: Site::new(lab)? };
+    let mut etcd = peer.site.start()?;
+    let all = peer.take()?;
+    etcd.kill();
+    peer.site.wipe()?;
+    let kept = peer.site.place.join("kept");
+    copy(&folder(&peer.site), &kept)?;
+    for case in CASES {
+        fs::remove_dir_all(folder(&peer.site))?;
+        copy(&kept, &folder(&peer.site))?;
+        let deltas = names(&peer.site, "Incr-")?;
+        ensure(deltas.len() > 1, || format!("{PROGRAM} has taken only {deltas:?}"))?;
+        (case.change)(&peer.site, &deltas)?;
+        let (ours, theirs) = (peer.ours()?, peer.theirs()?);
+        let is_restored = ours != Outcome::Refused;
+        ensure(ours == theirs && is_restored == case.is_restored, || {
+            format!("a set {}: this program {}, {PROGRAM} {}", case.name, said(&ours), said(&theirs))
+        })?;
+        if case.name == "whole" {
+            equal("the contents", &ours, &Outcome::Restored(all.clone()))?;
+        }
+        println!("                 a set {}: both programs {}", case.name, said(&ours));
+    }
+    fs::remove_dir_all(folder(&peer.site))?;
+    full_snapshots_too(&mut peer)?;
+    let gateway = Gateway::start(lab)?;
+    peer.site.use_bucket(&gateway.with_bucket(BUCKET)?)?;
+    let place = gateway.bucket(BUCKET).join("entry/etcd-main");
+    fs::create_dir_all(&place).doing(|| format!("create {}", place.display()))?;
+    copy(&kept, &place.join("v2"))?;
+    equal("the whole set, restored from a bucket", &peer.ours()?, &Outcome::Restored(all))
+}
+
+/// Both programs restore a full snapshot that this program has taken.
+fn full_snapshots_too(peer: &mut Peer<'_>) -> Result<()> {
+    let mut etcd = peer.site.start()?;
+    change()?;
+    peer.site.snapshot()?;
+    let all = contents()?;
+    etcd.kill();
+    peer.site.wipe()?;
+    equal("a full snapshot of this program, restored by it", &peer.ours()?, &Outcome::Restored(all.clone()))?;
+    equal("the same, restored by the other program", &peer.theirs()?, &Outcome::Restored(all))
+}
+
+fn said(outcome: &Outcome) -> &'static str {
+    if *outcome == Outcome::Refused { "refuse it" } else { "restore it" }
+}
+
+/// The folder of the snapshots.
+fn folder(site: &Site) -> PathBuf {
+    site.file("").components().collect()
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    run(Command::new("cp").arg("-a").arg(from).arg(to)).map(drop)
+}
+
+/// Names that begin so, in the order of their revisions.
+fn names(site: &Site, begin: &str) -> Result<Vec<String>> {
+    let place = folder(site);
+    let entries = fs::read_dir(&place).doing(|| format!("read {}", place.display()))?.flatten();
+    let mut all: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    all.retain(|name| name.starts_with(begin));
+    all.sort();
+    Ok(all)
+}
+
+fn remove(site: &Site, name: Option<&String>) -> Result<()> {
+    Ok(fs::remove_file(site.file(name.map_or("", String::as_str)))?)
+}
+
+fn damage(site: &Site, deltas: &[String]) -> Result<()> {
+    let path = site.file(&deltas[1]);
+    let mut bytes = fs::read(&path)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    Ok(fs::write(path, bytes)?)
+}
+
+fn cut(site: &Site, deltas: &[String]) -> Result<()> {
+    let path = site.file(&deltas[1]);
+    let bytes = fs::read(&path)?;
+    Ok(fs::write(path, &bytes[..bytes.len() / 2])?)
+}
+
+/// It deletes what is not there.
+fn add_foreign(site: &Site, deltas: &[String]) -> Result<()> {
+    let next = revision_of(deltas.last().map_or("", String::as_str))? + 1;
+    keep(site, &[deleted("never", next)], next, next, 3).map(drop)
+}
+
+impl Peer<'_> {
+    /// A command of the other program, whose store is below its home folder.
+    fn command(&self, words: &[&str]) -> Result<Command> {
+        let mut command = self.environment.command(PROGRAM)?;
+        command.args(words).args([
+            "--storage-provider=Local",
+            "--store-container=store",
+            "--store-prefix=entry/etcd-main",
+        ]);
+        command
+            .env("HOME", &self.site.place)
+            .env("POD_NAMESPACE", "shoot--p--s1")
+            .env("POD_NAME", "etcd-main-0");
+        Ok(command)
+    }
+
+    /// It takes a full snapshot and at least two deltas of the running etcd. The contents then.
+    fn take(&self) -> Result<Contents> {
+        for n in 0..KEYS {
+            put(&name_of(n), b"before", 0)?;
+        }
+        let short = lease(LEASE_S)?;
+        put("leased", b"short", short)?;
+        let mut command = self.command(&TAKES)?;
+        command.arg(format!("--endpoints=http://127.0.0.1:{PORT}"));
+        let mut taking = Process::start(PROGRAM, &self.site.place, command)?;
+        self.wait_for(&mut taking, "Full-")?;
+        change()?;
+        self.wait_for(&mut taking, "Incr-")?;
+        Etcd(PORT).ask("lease/revoke", &json!({"ID": short}))?;
+        change()?;
+        self.wait_for(&mut taking, "Incr-")?;
+        taking.kill();
+        contents()
+    }
+
+    /// Waits until all changes are in its snapshots.
+    fn wait_for(&self, taking: &mut Process, begin: &str) -> Result<()> {
+        let now = revision()?;
+        wait::until(&format!("{begin} with revision {now}"), PATIENCE_S, || {
+            taking.ensure_running()?;
+            let newest = names(&self.site, begin).unwrap_or_default();
+            let newest = newest.last().map_or(Ok(0), |name| revision_of(name))?;
+            Ok::<_, Failure>((newest >= now).then_some(()))
+        })
+    }
+
+    fn ours(&mut self) -> Result<Outcome> {
+        let mut started = self.site.begin()?;
+        let outcome = outcome(&mut started)?;
+        started.kill();
+        if self.site.data().exists() {
+            self.site.wipe()?;
+        }
+        Ok(outcome)
+    }
+
+    fn theirs(&self) -> Result<Outcome> {
+        let data = self.site.place.join("peer.etcd");
+        let (option, log) =
+            (format!("--data-dir={}", data.display()), self.site.place.join("peer.temporary"));
+        let mut command = self.command(&["restore", &option])?;
+        command.arg(format!("--restoration-temp-snapshots-dir={}", log.display()));
+        let mut restoring = Process::start("restoring", &self.site.place, command)?;
+        let ended = wait::until("its restoration", PATIENCE_S, || Ok::<_, Failure>(restoring.ended()))?;
+        let outcome = match ended.success() {
+            false => Outcome::Refused,
+            true => self.contents_of(&data)?,
+        };
+        for folder in [data, log] {
+            let _ = fs::remove_dir_all(folder);
+        }
+        Ok(outcome)
+    }
+
+    /// What an etcd finds in a data directory.
+    fn contents_of(&self, data: &Path) -> Result<Outcome> {
+        ensure(data.exists(), || format!("{PROGRAM} has restored nothing"))?;
+        let mut command = self.environment.command("etcd-3.5")?;
+        let (clients, peers) = (format!("http://127.0.0.1:{PORT}"), format!("http://127.0.0.1:{}", PORT + 2));
+        command.arg(format!("--data-dir={}", data.display())).args(["--name", NAME]);
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        command.args(["--initial-cluster", &format!("{NAME}={peers}")]);
+        let mut etcd = Process::start("restored", &self.site.place, command)?;
+        let outcome = outcome(&mut etcd);
+        etcd.kill();
+        outcome
+    }
+}
+
+/// What it contains as soon as it answers, unless it ends before.
+fn outcome(etcd: &mut Process) -> Result<Outcome> {
+    wait::until("etcd to answer or to end", PATIENCE_S, || {
+        if etcd.ended().is_some_and(|status: ExitStatus| !status.success()) {
+            return Ok(Some(Outcome::Refused));
+        }
+        Ok::<_, Failure>(revision().is_ok().then(contents).transpose()?.map(Outcome::Restored))
+    })
+}
