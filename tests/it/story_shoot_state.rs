@@ -2,6 +2,7 @@
 //! smallest number of writes. The test plays the extension.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gardenlet::base::clock::Timestamp;
@@ -11,7 +12,7 @@ use crate::story_offline::pass;
 use crate::world::{CORE, Options, World};
 use support::cluster::TestCluster;
 use support::encoding::{from_rfc3339, rfc3339};
-use support::http::faults::Seen;
+use support::http::faults::{Action, Seen};
 use support::http::record::Recorded;
 use support::json::{entry, list, text};
 use support::shoot::history::wait_until_created;
@@ -281,4 +282,66 @@ fn data_that_cannot_be_created_again_is_stored_in_the_garden() {
     assert!(!gardenlet::shoot::state::delete(&garden, &gone).unwrap());
     assert_eq!(self::state(&world), None);
     assert!(gardenlet::shoot::state::delete(&garden, &gone).unwrap());
+}
+
+fn reports(garden: &TestCluster, operation: &str, state: &str) {
+    let last = json!({"type": operation, "state": state, "progress": 10, "description": "d",
+        "lastUpdateTime": "2026-01-01T00:00:00Z"});
+    garden.merge_status(CORE, "shoots", PLACE, &json!({"status": {"lastOperation": last}}));
+}
+
+/// Before the next request of this kind, a migration begins and writes the ShootState. The state of the extension is its mark.
+fn migrates_before(world: &World, method: &'static str, mark: &'static str) -> impl Fn() -> u32 {
+    let garden = world.garden.clone();
+    let migrate = Action::Tell(Arc::new(move |_: &Seen| {
+        reports(&garden, "Migrate", "Processing");
+        let lab = json!({"kind": "Extension", "name": "lab", "state": {"of": mark}});
+        garden.merge(CORE, "shootstates", PLACE, &json!({"spec": {"extensions": [lab]}}));
+    }));
+    let ordered = world.garden.faults().on(method, "/shootstates/s1").once().then(migrate);
+    move || ordered.hits()
+}
+
+fn is_of(world: &World, mark: &str) {
+    assert_eq!(extension(&state_of(world), "lab").unwrap()["state"], json!({"of": mark}));
+}
+
+#[test]
+fn a_write_under_way_loses_against_a_migration() {
+    let world = World::start(&Options::new("state-race"));
+    let site = world.site();
+    let mut config = config(&world);
+    config["controllers"]["shoot"]["respectSyncPeriodOverwrite"] = json!(true);
+    let agent = world.agent_of(&site, &config);
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[Workerless::new(NAME).build()]);
+    wait_until_created(&world.garden, PLACE);
+    // The test plays the migration.
+    let ignored = json!({"metadata": {"annotations": {"shoot.gardener.cloud/ignore": "true"}}});
+    world.garden.merge(CORE, "shoots", PLACE, &ignored);
+    make_extension(&world, "lab");
+    let now = says(&world, "lab", &json!({"state": {"number": 1}}));
+    wait_for_state(&world, "the first state", now, |state| has_number(state, 1));
+
+    let hits = migrates_before(&world, "PATCH", "the first migration");
+    says(&world, "lab", &json!({"state": {"number": 2}}));
+    world.garden.wait_for("the write under way", |_| (hits() > 0).then_some(()));
+    pass(&world, Duration::from_secs(700), Duration::from_secs(120));
+    is_of(&world, "the first migration");
+
+    // What the agent reads for the first time may be of a migration, too.
+    agent.stop();
+    reports(&world.garden, "Reconcile", "Succeeded");
+    let hits = migrates_before(&world, "GET", "the second migration");
+    agent.launch();
+    world.garden.wait_for("the read", |_| (hits() > 0).then_some(()));
+    pass(&world, Duration::from_secs(700), Duration::from_secs(120));
+    is_of(&world, "the second migration");
+
+    // Without a migration, the agent writes again.
+    reports(&world.garden, "Reconcile", "Succeeded");
+    let now = says(&world, "lab", &json!({"state": {"number": 3}}));
+    wait_for_state(&world, "the state after the migrations", now, |state| has_number(state, 3));
+    agent.stop();
 }

@@ -58,16 +58,18 @@ pub(crate) enum CheckTurn {
 }
 
 /// What the garden has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KeptState {
     pub(crate) digest: StateDigest,
     pub(crate) at: Timestamp,
+    /// Its resourceVersion.
+    pub(crate) version: String,
     /// It has the state of machines, which must stay even if the seed does not have it.
     pub(crate) has_machines: bool,
 }
 
 /// The memory about a ShootState between two checks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ShootStateMemory {
     /// Something has changed, and the check is due then.
     due: Option<Mono>,
@@ -143,7 +145,12 @@ mod tests {
     }
 
     const fn kept() -> KeptState {
-        KeptState { digest: [1; 32], at: Timestamp::from_unix(1), has_machines: false }
+        KeptState {
+            digest: [1; 32],
+            at: Timestamp::from_unix(1),
+            version: String::new(),
+            has_machines: false,
+        }
     }
 
     #[test]
@@ -192,7 +199,6 @@ mod tests {
 
     #[test]
     fn changes_are_gathered() {
-        let known = kept();
         let mut memo = ShootStateMemory::default();
         // The first of many changes is checked ten seconds later, together with all until then.
         assert_eq!(memo.turn(s(100)), CheckTurn::Wait(s(110)));
@@ -200,27 +206,26 @@ mod tests {
         assert_eq!(memo.turn(s(110)), CheckTurn::Look);
         // A failed check stays due until one succeeds.
         assert_eq!(memo.turn(s(111)), CheckTurn::Look);
-        let mut memo = ShootStateMemory::looked(s(111), s(20_000), known, None);
+        let mut memo = ShootStateMemory::looked(s(111), s(20_000), kept(), None);
         assert_eq!(memo.turn(s(112)), CheckTurn::Wait(s(141)));
         assert_eq!(memo.turn(s(140)), CheckTurn::Wait(s(141)));
         assert_eq!(memo.turn(s(141)), CheckTurn::Look);
         // Without a change, a check becomes due eventually.
-        let mut memo = ShootStateMemory::looked(s(141), s(20_000), known, None);
+        let mut memo = ShootStateMemory::looked(s(141), s(20_000), kept(), None);
         assert_eq!(memo.turn(s(20_000)), CheckTurn::Look);
         let mut memo = ShootStateMemory::default();
         memo.rest(s(600));
         assert_eq!(memo.turn(s(300)), CheckTurn::Wait(s(310)));
         // While it rests, a migration may write.
-        let mut memo = ShootStateMemory::looked(s(1), s(2), known, None);
+        let mut memo = ShootStateMemory::looked(s(1), s(2), kept(), None);
         memo.rest(s(600));
         assert_eq!(memo.known, None);
     }
 
     #[test]
     fn an_incomplete_state_is_reported_once_and_with_each_write() {
-        let known = kept();
         let (one, other) = (Some([2; 32]), Some([3; 32]));
-        let memo = |lacks| ShootStateMemory::looked(s(1), s(2), known, lacks);
+        let memo = |lacks| ShootStateMemory::looked(s(1), s(2), kept(), lacks);
         for (before, lacks, is_written, expected) in [
             (None, None, true, false),
             (None, one, false, true),

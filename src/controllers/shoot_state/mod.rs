@@ -4,11 +4,13 @@
 //! Upstream writes them once per `controllers.shootState.syncPeriod`. Here they are also written after changes: woken
 //! by Secrets to keep, by states of extensions, and by a finished creation. Their content is not kept in memory: a hash
 //! shows whether the garden has it. While a Shoot moves to another seed, its migration writes the ShootState, and this
-//! controller does not.
+//! controller does not. A write that is under way when the migration begins loses against what the migration has written: it
+//! has the resourceVersion of the ShootState as it was while the Shoot did not move.
 
 pub(crate) mod decide;
 mod watch;
 
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use serde_json::{Value, json};
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
-use crate::base::clock::Timestamp;
+use crate::base::clock::{Mono, Timestamp};
 use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
@@ -147,25 +149,33 @@ impl Reconciler for ShootStateReconciler {
             return Ok(ReconcileOutcome::At(until));
         }
         if self.is_managed()? {
-            return self.leave(key);
+            return Ok(self.leave(key));
         }
-        let is_known = || self.site.heads.store().may_have(key);
-        let found = self.site.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
-        let Some(shoot) = found else { return self.leave(key) };
-        match decide::standing(&shoot, self.site.seed_name()) {
-            ShootStateDecision::Nothing => return self.leave(key),
-            ShootStateDecision::Later(after) => {
-                self.lock().entry(key.clone()).or_default().rest(begun.saturating_add(after));
-                return Ok(ReconcileOutcome::After(after));
-            }
-            ShootStateDecision::Due => {}
-        }
-        let memo = self.lock().get(key).copied().unwrap_or_default();
-        let present = self.present(key, memo.known)?;
+        let shoot = match self.due(key, begun)? {
+            ControlFlow::Continue(shoot) => shoot,
+            ControlFlow::Break(outcome) => return Ok(outcome),
+        };
+        let memo = self.lock().get(key).cloned().unwrap_or_default();
+        let present = self.present(key, memo.known.clone())?;
         let place = ControlPlanePlace::of(&shoot);
         let content = collect(&self.site.seed, &place, CollectionScope::Possible, present.machines.as_ref())?;
         let now = cx.clock.now();
-        let written = self.apply(key, &content, present.state, now)?;
+        let is_current = |state: &KeptState| {
+            state.digest == content.digest && !decide::is_due(state.at, self.period(), now)
+        };
+        let written = match present.state {
+            Some(state) if is_current(&state) => Written { state, is_new: false },
+            state => {
+                // A migration that has begun since then may have written what was read just now.
+                if present.is_fresh
+                    && let ControlFlow::Break(outcome) = self.due(key, begun)?
+                {
+                    return Ok(outcome);
+                }
+                let version = state.as_ref().map(|state| state.version.as_str());
+                self.apply(key, &content, version, now)?
+            }
+        };
         let lacks = content.lacks();
         let is_owed = memo.is_news(lacks, written.is_new) && !self.tell(key, &shoot, &content.left_out, cx);
         let next = decide::next(written.state.at, self.period(), now, random::unit());
@@ -184,6 +194,8 @@ struct PresentState {
     state: Option<KeptState>,
     /// The entry with the state of machines.
     machines: Option<Value>,
+    /// It was read just now.
+    is_fresh: bool,
 }
 
 impl PresentState {
@@ -191,8 +203,9 @@ impl PresentState {
         let machines = machines_of(found.spec()).cloned();
         // A state without a time is written again.
         let at = parse_rfc3339(found.annotation(TIMESTAMP)).unwrap_or(Timestamp::from_unix(0));
-        let digest = state::digest(found.spec());
-        Self { state: Some(KeptState { digest, at, has_machines: machines.is_some() }), machines }
+        let (digest, version) = (state::digest(found.spec()), found.version().to_owned());
+        let state = KeptState { digest, at, version, has_machines: machines.is_some() };
+        Self { state: Some(state), machines, is_fresh: true }
     }
 }
 
@@ -214,9 +227,24 @@ impl ShootStateReconciler {
         self.memos.lock().ignore_poison()
     }
 
-    fn leave(&self, key: &Key) -> Result<ReconcileOutcome, ReconcileFailure> {
+    fn leave(&self, key: &Key) -> ReconcileOutcome {
         self.lock().remove(key);
-        Ok(ReconcileOutcome::Done)
+        ReconcileOutcome::Done
+    }
+
+    /// The Shoot whose ShootState must have the present state, or what to do instead.
+    fn due(&self, key: &Key, begun: Mono) -> Result<ControlFlow<ReconcileOutcome, Value>, ReconcileFailure> {
+        let is_known = || self.site.heads.store().may_have(key);
+        let found = self.site.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
+        let Some(shoot) = found else { return Ok(ControlFlow::Break(self.leave(key))) };
+        Ok(match decide::standing(&shoot, self.site.seed_name()) {
+            ShootStateDecision::Due => ControlFlow::Continue(shoot),
+            ShootStateDecision::Nothing => ControlFlow::Break(self.leave(key)),
+            ShootStateDecision::Later(after) => {
+                self.lock().entry(key.clone()).or_default().rest(begun.saturating_add(after));
+                ControlFlow::Break(ReconcileOutcome::After(after))
+            }
+        })
     }
 
     /// Whether the seed's own Shoot has a ShootState, which the seed of its control plane writes.
@@ -245,51 +273,58 @@ impl ShootStateReconciler {
     /// What the garden has: known, or read. The state of machines is not kept in memory.
     fn present(&self, key: &Key, known: Option<KeptState>) -> Result<PresentState, Error> {
         match known {
-            Some(known) if !known.has_machines => Ok(PresentState { state: Some(known), machines: None }),
+            Some(known) if !known.has_machines => {
+                Ok(PresentState { state: Some(known), ..PresentState::default() })
+            }
             _ => {
                 let found = state::find(&self.site.garden, key)?;
-                Ok(found.as_ref().map(PresentState::of).unwrap_or_default())
+                let nothing = PresentState { is_fresh: true, ..PresentState::default() };
+                Ok(found.as_ref().map_or(nothing, PresentState::of))
             }
         }
     }
 
-    /// Writes what the garden lacks.
+    /// Writes what the garden lacks. After a failure, the ShootState is read again: another writer may have changed it.
     fn apply(
         &self,
         key: &Key,
         content: &CollectedState,
-        present: Option<KeptState>,
+        version: Option<&str>,
         now: Timestamp,
     ) -> Result<Written, Error> {
-        if let Some(present) = present
-            && present.digest == content.digest
-            && !decide::is_due(present.at, self.period(), now)
-        {
-            return Ok(Written { state: present, is_new: false });
-        }
-        self.write(key, content, now)?;
+        let written = self.write(key, content, version, now).inspect_err(|_| {
+            self.lock().entry(key.clone()).or_default().known = None;
+        })?;
         log::info!(shoot = key.to_string().as_str(); "Wrote the ShootState");
         let has_machines = machines_of(&content.spec).is_some();
-        let state = KeptState { digest: content.digest, at: now, has_machines };
+        let version = text(&written["metadata"]["resourceVersion"]).to_owned();
+        let state = KeptState { digest: content.digest, at: now, version, has_machines };
         Ok(Written { state, is_new: true })
     }
 
-    fn write(&self, key: &Key, content: &CollectedState, now: Timestamp) -> Result<(), Error> {
-        let metadata = json!({"annotations": {TIMESTAMP: rfc3339(now)}});
-        let mut spec = json!({"gardener": null, "extensions": null, "resources": null});
-        for (list, entries) in content.spec.as_object().into_iter().flatten() {
-            spec[list] = entries.clone();
+    /// Errors: a request fails, or the garden has another version of the ShootState than this one.
+    fn write(
+        &self,
+        key: &Key,
+        content: &CollectedState,
+        version: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Value, Error> {
+        let mut metadata = json!({"annotations": {TIMESTAMP: rfc3339(now)}});
+        if let Some(version) = version {
+            metadata["resourceVersion"] = json!(version);
+            let mut spec = json!({"gardener": null, "extensions": null, "resources": null});
+            for (list, entries) in content.spec.as_object().into_iter().flatten() {
+                spec[list] = entries.clone();
+            }
+            let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
+            return self.site.garden.patch(&SHOOT_STATE, key, &patch);
         }
-        let patch = Patch::Merge(json!({"metadata": metadata, "spec": spec}));
-        match self.site.garden.patch::<Value>(&SHOOT_STATE, key, &patch) {
-            Err(e) if e.is_not_found() => {}
-            other => return other.map(drop),
-        }
-        let mut object = json!({"apiVersion": SHOOT_STATE.api_version(), "kind": SHOOT_STATE.kind,
+        metadata["name"] = json!(key.name);
+        metadata["namespace"] = json!(key.namespace);
+        let object = json!({"apiVersion": SHOOT_STATE.api_version(), "kind": SHOOT_STATE.kind,
             "metadata": metadata, "spec": content.spec});
-        object["metadata"]["name"] = json!(key.name);
-        object["metadata"]["namespace"] = json!(key.namespace);
-        self.site.garden.create::<Value>(&SHOOT_STATE, &key.namespace, &object).map(drop)
+        self.site.garden.create(&SHOOT_STATE, &key.namespace, &object)
     }
 
     /// Returns whether the garden has the event.

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::api::gardener::SHOOT_STATE;
-use crate::api::meta::Key;
+use crate::api::meta::{Key, text};
 use crate::extension::CONFIRMATION;
 use crate::flow::Failed;
 use crate::kube::{Error, Garden, Patch};
@@ -35,6 +35,11 @@ impl ShootState {
 
     pub(crate) fn spec(&self) -> &Value {
         &self.0["spec"]
+    }
+
+    /// Its resourceVersion.
+    pub(crate) fn version(&self) -> &str {
+        text(&self.0["metadata"]["resourceVersion"])
     }
 
     /// Its value of an annotation, or an empty text.
