@@ -163,10 +163,13 @@ pub(crate) struct ShootHead {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct ShootHeadSpec {
     #[serde(deserialize_with = "or_default")]
     pub(crate) kubernetes: ShootKubernetes,
+    /// The seed to which the garden has bound it.
+    #[serde(deserialize_with = "or_default")]
+    pub(crate) seed_name: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]

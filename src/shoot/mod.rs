@@ -24,7 +24,7 @@ pub(crate) mod wildcard;
 pub(crate) mod window;
 
 pub(crate) use addresses::Outside;
-pub(crate) use responsible::ShootSeeds;
+pub(crate) use responsible::{ShootMove, ShootSeeds};
 pub(crate) use served::{ServedShoots, ServingState};
 pub(crate) use view::{RotationPhase, ShootView, ShootViewSources};
 

@@ -9,6 +9,7 @@ use crate::config::version::{GARDENER, PROGRAM};
 use crate::controllers::lease::INTERVAL;
 use crate::kube::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
 use crate::runtime::{leader, pool};
+use crate::shoot::ShootMove;
 
 use super::super::status::AgentStatus;
 use super::{Sources, Stores};
@@ -89,6 +90,14 @@ fn refresh_objects(metrics: &Metrics, stores: Option<&Stores>) {
     for (state, count) in SHOOT_STATES.iter().zip(counts) {
         let help = "Shoots of this seed by the state of their last operation.";
         metrics.set("gardenlet_shoots", help, &[("state", state)], count as f64);
+    }
+    let seed = stores.map_or("", |stores| stores.seed.name.as_str());
+    let moves = shoots.iter().filter_map(|shoot| ShootMove::of(shoot, seed)).map(ShootMove::direction);
+    let moves: Vec<&str> = moves.collect();
+    for direction in ["leaving", "arriving"] {
+        let help = "Shoots that move from this seed to another one, or to this one.";
+        let count = moves.iter().filter(|found| **found == direction).count();
+        metrics.set("gardenlet_moving_shoots", help, &[("direction", direction)], count as f64);
     }
     let conditions = shoots.iter().flat_map(|shoot| &shoot.status.conditions);
     let help = "Shoots of this seed by type and status of each condition.";
@@ -234,6 +243,6 @@ mod tests {
         assert_eq!(metrics.value("gardenlet_shoots", &[("state", "None")]), Some(0.0));
         let labels = [("condition", "GardenletReady"), ("status", "Unknown")];
         assert_eq!(metrics.value("gardenlet_seed_conditions", &labels), Some(0.0));
-        assert_eq!(metrics.text().lines().filter(|line| !line.starts_with('#')).count(), 67);
+        assert_eq!(metrics.text().lines().filter(|line| !line.starts_with('#')).count(), 69);
     }
 }

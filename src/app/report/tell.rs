@@ -18,6 +18,7 @@ use crate::limits;
 use crate::net::traffic::BYTES;
 use crate::runtime::fence::Fence;
 use crate::runtime::pool;
+use crate::shoot::ShootMove;
 
 use super::super::status::{Snapshot, Watch};
 use super::gather::answered;
@@ -208,7 +209,7 @@ pub(super) fn watches(report: &mut StatusReport, snapshot: &Snapshot) {
     }
 }
 
-/// Shoots with problems come first, then those with a running operation, then the others; each group is in
+/// Shoots with problems come first, then those with a running operation or on a move, then the others; each group is in
 /// the order of names.
 fn shown<T>(mut all: Vec<(u8, Key, T)>, most: usize) -> (Vec<(u8, Key, T)>, usize) {
     all.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -219,12 +220,12 @@ fn shown<T>(mut all: Vec<(u8, Key, T)>, most: usize) -> (Vec<(u8, Key, T)>, usiz
 
 /// The Shoots of the seed.
 pub(super) fn shoots(report: &mut StatusReport, stores: &Stores) {
-    let now = report.now;
+    let (now, seed) = (report.now, stores.seed.name.as_str());
     let order = |(key, shoot): (Key, std::sync::Arc<ShootHead>)| {
         let state = shoot.status.last_operation.as_ref().map_or("", |last| last.state.as_str());
         let rank = match state {
             _ if objects::of_shoot(&shoot, now).is_some() => 0,
-            "Succeeded" => 2,
+            "Succeeded" if ShootMove::of(&shoot, seed).is_none() => 2,
             _ => 1,
         };
         (rank, key, shoot)
@@ -232,19 +233,20 @@ pub(super) fn shoots(report: &mut StatusReport, stores: &Stores) {
     let all: Vec<_> = stores.shoots.store().all().into_iter().map(order).collect();
     report.json.insert("shootsTotal".to_owned(), json!(all.len()));
     let (all, more) = shown(all, limits::STATUS_ROWS_MAX);
-    let told: Vec<Value> = all.iter().map(|(_, key, shoot)| shoot_in_json(key, shoot, now)).collect();
+    let told: Vec<Value> = all.iter().map(|(_, key, shoot)| shoot_in_json(key, shoot, seed, now)).collect();
     report.json.insert("shoots".to_owned(), Value::Array(told));
     if all.is_empty() {
         return;
     }
     report.section("Shoots");
     for (rank, key, shoot) in &all {
-        report.row(shoot_row(*rank, key, shoot, now));
+        report.row(shoot_row(*rank, key, shoot, seed, now));
     }
     leave_out(report, more);
 }
 
-fn shoot_in_json(key: &Key, shoot: &ShootHead, now: Timestamp) -> Value {
+fn shoot_in_json(key: &Key, shoot: &ShootHead, seed: &str, now: Timestamp) -> Value {
+    let moves = ShootMove::of(shoot, seed);
     let last = shoot.status.last_operation.clone().unwrap_or_default();
     let written = objects::written(&last);
     json!({
@@ -253,6 +255,11 @@ fn shoot_in_json(key: &Key, shoot: &ShootHead, now: Timestamp) -> Value {
         "operation": last.kind,
         "state": last.state,
         "progress": last.progress,
+        "move": moves.map(ShootMove::direction),
+        "otherSeed": match moves {
+            Some(ShootMove::To(other) | ShootMove::From(other)) => Some(other),
+            _ => None,
+        },
         "description": cut(last.description, limits::FAILED_TEXT_BYTES_MAX),
         "secondsAgo": written.map(|at| now.since(at).as_secs()),
         "hibernated": shoot.status.is_hibernated,
@@ -270,8 +277,11 @@ fn address(shoot: &ShootHead) -> Option<&str> {
 }
 
 /// What happens to a Shoot. During an operation, its description contains the running tasks.
-fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, now: Timestamp) -> ReportRow {
+fn shoot_row(rank: u8, key: &Key, shoot: &ShootHead, seed: &str, now: Timestamp) -> ReportRow {
     let mut more = if shoot.status.is_hibernated { ", hibernated".to_owned() } else { String::new() };
+    if let Some(moves) = ShootMove::of(shoot, seed) {
+        let _ = write!(more, ", {}", moves.words());
+    }
     let facts =
         [Some(shoot.spec.kubernetes.version.as_str()).filter(|version| !version.is_empty()), address(shoot)];
     facts.into_iter().flatten().for_each(|fact| more.push_str(&format!(", {fact}")));
@@ -447,26 +457,39 @@ mod tests {
             json!({"type": "Create", "state": state, "progress": 43, "description": "Deploying etcd, Waiting",
                 "lastUpdateTime": "2026-01-05T07:59:57Z"})
         };
-        let row = shoot_row(1, &key, &shoot(at("Processing")), now);
+        let row = shoot_row(1, &key, &shoot(at("Processing")), "edge", now);
         assert_eq!(row.text, "Create Processing 43 %, 3 s ago, 1.36.2, https://e: Deploying etcd, Waiting");
         assert_eq!((row.label.as_str(), row.bar, row.tone), ("garden-p/s1", Some(43), Tone::Busy));
-        let row = shoot_row(0, &key, &shoot(at("Error")), now);
+        let row = shoot_row(0, &key, &shoot(at("Error")), "edge", now);
         assert_eq!(
             (row.text.as_str(), row.bar, row.tone),
             ("Create Error, 3 s ago, 1.36.2, https://e", None, Tone::Bad)
         );
-        let row = shoot_row(1, &key, &shoot(Value::Null), now);
+        let row = shoot_row(1, &key, &shoot(Value::Null), "edge", now);
         assert_eq!((row.text.as_str(), row.tone), ("no operation yet, 1.36.2, https://e", Tone::Plain));
         let mut long = at("Processing");
         long["description"] = json!("x".repeat(limits::FAILED_TEXT_BYTES_MAX + 1));
         let cut = format!("{}\u{2026}", "x".repeat(limits::FAILED_TEXT_BYTES_MAX));
-        assert_eq!(shoot_in_json(&key, &shoot(long.clone()), now)["description"], json!(cut));
-        assert!(shoot_row(1, &key, &shoot(long), now).text.ends_with(&format!(": {cut}")));
-        let told = shoot_in_json(&key, &shoot(at("Processing")), now);
+        assert_eq!(shoot_in_json(&key, &shoot(long.clone()), "edge", now)["description"], json!(cut));
+        assert!(shoot_row(1, &key, &shoot(long), "edge", now).text.ends_with(&format!(": {cut}")));
+        let told = shoot_in_json(&key, &shoot(at("Processing")), "edge", now);
         assert_eq!((&told["version"], &told["address"]), (&json!("1.36.2"), &json!("https://e")));
         assert_eq!(
             (&told["progress"], &told["secondsAgo"], &told["state"]),
             (&json!(43), &json!(3), &json!("Processing"))
         );
+        assert_eq!((&told["move"], &told["otherSeed"]), (&Value::Null, &Value::Null));
+        let mut leaving = shoot(at("Processing"));
+        leaving.spec.seed_name = "north".to_owned();
+        leaving.status.seed_name = "edge".to_owned();
+        for (seed, direction, other, words) in [
+            ("edge", "leaving", "north", "43 %, 3 s ago, leaves for seed north, 1.36.2"),
+            ("north", "arriving", "edge", "43 %, 3 s ago, comes from seed edge, 1.36.2"),
+        ] {
+            let told = shoot_in_json(&key, &leaving, seed, now);
+            assert_eq!((&told["move"], &told["otherSeed"]), (&json!(direction), &json!(other)));
+            let row = shoot_row(1, &key, &leaving, seed, now);
+            assert!(row.text.contains(words), "{}", row.text);
+        }
     }
 }
