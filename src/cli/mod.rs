@@ -22,6 +22,7 @@ mod doctor;
 mod etcd;
 mod explain;
 mod help;
+mod moves;
 mod render;
 mod status;
 mod support;

@@ -569,7 +569,7 @@ fn literals(path: &str) -> Vec<String> {
 }
 
 /// Texts of `doctor` that describe a state and contain no remedy.
-const STATES: [&str; 47] = [
+const STATES: [&str; 55] = [
     "none: a pending certificate request is lost when the process ends",
     "it is in a Secret of the seed",
     "expired at {until}",
@@ -617,6 +617,15 @@ const STATES: [&str; 47] = [
     "port of probes",
     "port of metrics",
     "there is no {CONFIG} yet, so defaults are used",
+    "{shoot} waits to move: {why}",
+    "Seed {other} cannot be read: {}",
+    "the garden has no Seed {other}",
+    "Seed {} has no spec.backup",
+    "status.gardener.version is {one:?} in Seed {first} and {other:?} in Seed {second}, and must be equal",
+    "it cannot move to another seed, because this Seed has no spec.backup: {NEEDS}",
+    "both Seeds need spec.backup with an extension for its provider, a server that speaks S3 and that both seeds reach, and \
+     edge.etcd.snapshots with store S3 (Directory is not enough)",
+    "its data cannot be restored here: edge.etcd.snapshots of this configuration needs store S3 (Directory is not enough)",
 ];
 
 #[test]
@@ -629,7 +638,7 @@ fn every_remedy_of_doctor_is_documented_and_none_is_invented() {
         .collect();
     let files =
         ["mod.rs", "finding.rs", "start.rs", "before.rs"].map(|file| format!("src/cli/doctor/{file}"));
-    let sources = files.iter().map(String::as_str).chain(["src/cli/clusters.rs"]);
+    let sources = files.iter().map(String::as_str).chain(["src/cli/clusters.rs", "src/cli/moves.rs"]);
     let mut all: BTreeSet<String> = sources.flat_map(literals).collect();
     all.insert(gardenlet::components::exposure::ADDRESS_REMEDY.to_owned());
     let is_sentence = |text: &&String| text.split_whitespace().count() > 2 || text.starts_with("correct ");

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::colour::{ColouredText, Tone};
+use super::super::moves::{BY_HAND, REMEDY};
 use crate::api::meta;
 use crate::base::error::chain;
 use crate::kube;
@@ -227,6 +228,17 @@ pub(super) fn workers(names: &[String]) -> Option<Finding> {
     }
     let remedy = "let Gardener's own gardenlet serve them, or use Shoots without workers";
     (!names.is_empty()).then(|| Finding::new("garden", SHOOTS, State::Odd, text).with(remedy))
+}
+
+/// What keeps a Shoot from moving between this seed and another one, or why that is not known.
+pub(super) fn moves(shoot: &str, compared: Result<Vec<String>, String>) -> Option<Finding> {
+    let (why, remedy) = match compared {
+        Ok(obstacles) if obstacles.is_empty() => return None,
+        Ok(obstacles) => (obstacles.join("; "), REMEDY),
+        Err(why) => (why, BY_HAND),
+    };
+    let text = format!("{shoot} waits to move: {why}");
+    Some(Finding::new("garden", SHOOTS, State::Odd, text).with(remedy))
 }
 
 /// The name of the check of StorageClasses.

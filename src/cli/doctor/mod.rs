@@ -12,6 +12,7 @@ use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::garden_time::GardenTime;
 use crate::base::redact;
+use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::components::{hosting, webhooks};
 use crate::config::{LoadedConfig, Settings};
@@ -28,7 +29,7 @@ use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
 use super::arguments::CONFIG;
 use super::unit::CommandEnvironment;
-use super::{FAILURE, Io, Variable, clusters, print, print_text};
+use super::{FAILURE, Io, Variable, clusters, moves, print, print_text};
 
 mod access;
 mod before;
@@ -123,8 +124,8 @@ impl Doctor<'_> {
         let clocks = std::mem::take(&mut self.clocks);
         self.found.extend(clocks.into_iter().map(|(server, ahead)| finding::clock(server, ahead)));
         if let Some(garden) = &garden {
-            self.last_operation(garden);
-            self.workers(garden);
+            let own = self.last_operation(garden);
+            self.shoots_of_garden(garden, &own);
         }
         let orders = garden.map(|garden| self.orders(&garden)).unwrap_or_default();
         self.registries(&orders);
@@ -260,31 +261,41 @@ impl Doctor<'_> {
         clusters::garden_of(path).ok().map(|connection| (connection, true))
     }
 
-    /// Reports why the last round of the Seed failed. The check of permissions reports whether the Seed can be read.
-    fn last_operation(&mut self, garden: &Garden) {
+    /// Reports why the last round of the Seed failed. The check of permissions reports whether the Seed can be read. Returns
+    /// the Seed.
+    fn last_operation(&mut self, garden: &Garden) -> Value {
         let name = &self.settings.seed_config.name;
-        let Ok(Some(seed)) = garden.find::<Value>(&SEED, &Key::cluster(name)) else { return };
+        let seed = garden.find::<Value>(&SEED, &Key::cluster(name)).ok().flatten().unwrap_or_default();
         let operation = &seed["status"]["lastOperation"];
         if operation["state"] == "Error" {
             let remedy = "fix what the message names; the agent tries again within a minute";
             self.say("garden", "last operation", State::Broken, text(&operation["description"]), remedy);
         }
+        seed
     }
 
-    /// Reports Shoots that this version does not change.
-    fn workers(&mut self, garden: &Garden) {
-        let mut names = Vec::new();
-        let label_selector = format!("name.seed.gardener.cloud/{}=true", self.settings.seed_config.name);
+    /// Reports Shoots that this version does not change, and what keeps Shoots from moving.
+    fn shoots_of_garden(&mut self, garden: &Garden, own: &Value) {
+        let (mut names, mut waiting) = (Vec::new(), SortedMap::new());
+        let seed = self.settings.seed_config.name.as_str();
+        let label_selector = format!("name.seed.gardener.cloud/{seed}=true");
         let ours = ListParams { label_selector, ..ListParams::default() };
         let listed = garden.list_all::<Value>(&SHOOT, ALL_NAMESPACES, &ours, &mut |shoot| {
+            let name = Key::of(&shoot).to_string();
             if has_workers(&shoot) {
-                let metadata = &shoot["metadata"];
-                names.push(format!("{}/{}", text(&metadata["namespace"]), text(&metadata["name"])));
+                names.push(name);
+            } else if let Some(other) = moves::awaited(&shoot, seed) {
+                // One Shoot for each seed is enough.
+                waiting.insert(other.to_owned(), name);
             }
         });
         match listed {
             Ok(_) => self.found.extend(finding::workers(&names)),
             Err(error) => self.say("garden", finding::SHOOTS, State::Odd, chain(&error), NOT_OURS),
+        }
+        for (other, shoot) in waiting {
+            let compared = moves::compare(garden, own, &other);
+            self.found.extend(finding::moves(&shoot, compared));
         }
     }
 

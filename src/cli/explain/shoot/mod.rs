@@ -23,6 +23,7 @@ use crate::shoot::client::{ShootConnector, ShootServers};
 use crate::shoot::{ShootSeeds, has_workers};
 
 use self::judge::State;
+use super::super::moves;
 use super::decide::{ExplainedTask, age};
 
 mod judge;
@@ -64,6 +65,7 @@ pub(super) fn tell(
     let decision = decide::decide(&input);
     told.why.extend(stand(&decision, &input, name));
     told.why.extend(asleep(shoot));
+    told.why.extend(movement(&garden, &input, settings));
     if decision == ShootDecision::Nothing || has_workers(shoot) {
         return Ok(told);
     }
@@ -111,6 +113,24 @@ fn last_operation(shoot: &Value) -> Operation {
     }
 }
 
+/// How it moves to another seed, and what keeps it from that. A Shoot that is deleted or has workers does not move.
+fn movement(garden: &Garden, input: &ShootDecisionInput<'_>, settings: &Settings) -> Vec<String> {
+    let (shoot, own) = (input.shoot, input.seed);
+    let name = settings.seed_config.name.as_str();
+    let moves = moves::of(shoot, name);
+    if own.is_null() || has_workers(shoot) || decide::is_deleting(shoot) {
+        return Vec::new();
+    }
+    let mut found: Vec<String> = moves.map(|moves| format!("it {}", moves.words())).into_iter().collect();
+    found.extend(moves::lacks(own, settings, moves));
+    found.extend(moves::awaited(shoot, name).and_then(|other| match moves::compare(garden, own, other) {
+        Ok(obstacles) if obstacles.is_empty() => None,
+        Ok(obstacles) => Some(format!("it cannot move: {}: {}", obstacles.join("; "), moves::REMEDY)),
+        Err(why) => Some(format!("{why}: {}", moves::BY_HAND)),
+    }));
+    found
+}
+
 /// A hibernated Shoot lacks nothing.
 fn asleep(shoot: &Value) -> Option<String> {
     sleep::is_asleep(shoot).then(|| {
@@ -149,6 +169,12 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
             }
             other if other == seed => {
                 "it is being deleted, and its gardenlet is done: other controllers hold it".to_owned()
+            }
+            other if ShootSeeds::of(shoot).is_leaving() => {
+                format!(
+                    "seed {other} works on it until nothing of it is left there, and then this seed restores it: run explain with that \
+                     seed's configuration to see the tasks"
+                )
             }
             other => {
                 format!("it is on seed {other}, and this is the configuration of seed {seed}: run explain with that seed's configuration")
@@ -322,6 +348,10 @@ mod tests {
             (
                 shoot(none(), json!({"seedName": "other"}), none()),
                 "it is on seed other, and this is the configuration of seed edge",
+            ),
+            (
+                shoot(none(), on(none()), json!({"seedName": "other"})),
+                "seed other works on it until nothing of it is left there, and then this seed restores it",
             ),
             (
                 shoot(none(), workers, none()),
