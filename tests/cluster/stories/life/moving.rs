@@ -83,7 +83,7 @@ pub(crate) fn there_and_back(lab: &mut Lab) -> Result<()> {
     owner.gets_in(image::API_SERVER.version())?;
     owner.keeps_a_secret()?;
     fill(&owner.client()?, OBJECTS)?;
-    let known = Known::look(lab, &cast.garden, &owner)?;
+    let known = Known::look(&cast.garden, &owner)?;
 
     cast.moves_under_a_writer(lab, &site, &owner)?;
     let owner = Owner::new(lab, &cast.garden, ONE, &site.outside)?;
@@ -116,15 +116,15 @@ struct Known {
 }
 
 impl Known {
-    fn look(lab: &Lab, garden: &Client, owner: &Owner<'_>) -> Result<Self> {
+    fn look(garden: &Client, owner: &Owner<'_>) -> Result<Self> {
         let shoot: Value = garden.get(&SHOOT, &Key::new(PROJECT, ONE.0))?;
         let token = owner.kubectl(&["create", "token", "default", "--duration=24h"])?.trim().to_owned();
-        let authorities = authorities(lab.garden.client()?)?;
+        let authorities = authorities(garden)?;
         Ok(Self { authorities, token, uid: shoot["status"]["uid"].clone() })
     }
 
     fn is_unchanged(&self, garden: &Client, owner: &Owner<'_>) -> Result<()> {
-        equal("the CAs", &authorities(garden.clone())?, &self.authorities)?;
+        equal("the CAs", &authorities(garden)?, &self.authorities)?;
         let shoot: Value = garden.get(&SHOOT, &Key::new(PROJECT, ONE.0))?;
         equal("status.uid", &shoot["status"]["uid"], &self.uid)?;
         owner.finds_everything()?;
@@ -152,7 +152,7 @@ impl Known {
 }
 
 /// The bundle of CAs that clients trust.
-fn authorities(garden: Client) -> Result<Value> {
+fn authorities(garden: &Client) -> Result<Value> {
     let key = Key::new(PROJECT, format!("{}.ca-cluster", ONE.0));
     Ok(garden.get::<Value>(&gardenlet::api::core::CONFIG_MAP, &key)?["data"].clone())
 }
