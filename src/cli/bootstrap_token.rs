@@ -34,14 +34,7 @@ pub(super) fn main(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: V
 }
 
 fn make(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> Result<String, String> {
-    let path = asked.way.kubeconfig.clone();
-    let path = path.or_else(|| clusters::set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from)).ok_or(
-        "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG; the server and the CA \
-         are copied from it",
-    )?;
-    let read =
-        kubeconfig::load(std::slice::from_ref(&path)).and_then(|config| config.select(&asked.way.context));
-    let connection = read.map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+    let (path, connection) = clusters::garden_of_administrator(&asked.way, variable)?;
     if let Some(weakness) = connection.weakness() {
         say(io, format_args!("gardenlet bootstrap-token: warning: {}: {weakness}\n", path.display()));
     }
