@@ -20,7 +20,6 @@ use crate::net::{ProxyEnv, ProxyPolicy, SystemCas, SystemDialer};
 use crate::oci;
 
 use super::Variable;
-use super::arguments::ClusterOptions;
 
 /// The time limit of a command's request; the agent waits longer.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -108,20 +107,6 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
     let place = format!("kubeconfig {}", path.display());
     let connection = garden_of(path)?;
     Ok(Garden { connection, place, is_bootstrap: false })
-}
-
-/// The connection of the kubeconfig that an administrator of the garden names, and its path.
-pub(super) fn garden_of_administrator(
-    way: &ClusterOptions,
-    variable: Variable<'_>,
-) -> Result<(PathBuf, Connection), String> {
-    let path =
-        way.kubeconfig.clone().or_else(|| set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from)).ok_or(
-            "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG",
-        )?;
-    let read = kubeconfig::load(std::slice::from_ref(&path)).and_then(|config| config.select(&way.context));
-    let connection = read.map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
-    Ok((path, connection))
 }
 
 /// The connection of a kubeconfig on this host.

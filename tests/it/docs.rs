@@ -712,6 +712,7 @@ fn options_that_are_named_exist() {
         "config print-defaults",
         "rebootstrap",
         "bootstrap-token",
+        "rescue",
         "status",
         "doctor",
         "explain",

@@ -12,6 +12,7 @@ use std::io::Read;
 use serde_json::Value;
 
 use super::arguments::RescueArguments;
+use super::bootstrap_token::garden_of;
 use super::{Io, Variable, clusters, fail, print, say};
 use crate::api::coordination::LEASE;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, SHOOT_STATE};
@@ -46,7 +47,7 @@ pub(super) fn main(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<
 
 /// Done once the other seed is responsible.
 fn rescue(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> Result<(), String> {
-    let (_, connection) = clusters::garden_of_administrator(&asked.way, variable)?;
+    let (_, connection) = garden_of(&asked.way, variable)?;
     let garden = Client::new(connection, clusters::options(variable)).map_err(|error| chain(&error))?;
     let (_, first) = look(&garden, asked)?;
     if first.writes.is_empty() {
