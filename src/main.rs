@@ -12,7 +12,8 @@ pub(crate) fn main() -> ExitCode {
     let variable = |name: &str| std::env::var(name).ok();
     let (mut input, mut output, mut errors) = (io::stdin(), io::stdout(), io::stderr());
     let colour = cli::is_coloured(output.is_terminal(), &variable);
-    let mut io = cli::Io { input: &mut input, output: &mut output, errors: &mut errors, colour };
+    let is_terminal = input.is_terminal();
+    let mut io = cli::Io { input: &mut input, is_terminal, output: &mut output, errors: &mut errors, colour };
     let variables = || -> Vec<(String, String)> {
         let all = std::env::vars_os();
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()

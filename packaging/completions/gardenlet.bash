@@ -7,18 +7,19 @@ _gardenlet() {
   if [ "$cur" = = ]; then cur=; elif [ "$prev" = = ]; then prev=${COMP_WORDS[COMP_CWORD - 2]}; fi
   local store="--directory --s3 --prefix"
   case $prev in
-    --config | --kubeconfig | --log | -f | --values | --registry-config | --to | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
+    --to) [ "$command" = rescue ] || files=yes ;;
+    --config | --kubeconfig | --log | -f | --values | --registry-config | --output-dir | --give | --etcd | --etcdutl | --etcd-config | --data-dir | \
       --ca | --cert | --key | --result | --directory | --s3 | --from-directory | --from-s3) files=yes ;;
     -o | --output)
       if [[ "$command $verb" = "bundle export" || $command = support-bundle ]]; then files=yes; else words="json text yaml"; fi ;;
     --version) words="true false raw" ;;
-    --context | --validity | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
+    --context | --validity | --from | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
     -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
       --show-only | --name-template) return ;;
     *)
       case $command in
         "$cur")
-          words="run config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help --config --version --help" ;;
+          words="run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version help --config --version --help" ;;
         config)
           case $verb in
             "$cur") words="validate print-defaults --help" ;;
@@ -28,6 +29,7 @@ _gardenlet() {
         run) words="--config --help" ;;
         rebootstrap) words="--config --kubeconfig --context --help" ;;
         bootstrap-token) words="--kubeconfig --context --validity --to --help" ;;
+        rescue) words="--from --to --kubeconfig --context --yes --help" ;;
         status) words="--config --address --output -o --verbose --watch -w --help" ;;
         doctor) words="--config --pre --kubeconfig --context --output -o --help" ;;
         explain)
@@ -64,7 +66,7 @@ _gardenlet() {
         version) words="--output -o --help" ;;
         help)
           case $verb in
-            "$cur") words="config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version run" ;;
+            "$cur") words="config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version run" ;;
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
             etcd) words="install start snapshot copy list" ;;

@@ -1,6 +1,6 @@
 # Completions of gardenlet for fish.
 
-set -l commands run config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version help
+set -l commands run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version help
 set -l none "not __fish_seen_subcommand_from $commands"
 
 # Of a command with commands of its own: none of them yet, or one of them.
@@ -19,6 +19,7 @@ complete -c gardenlet -n $none -a run -d "run the agent"
 complete -c gardenlet -n $none -a config -d "check a configuration, or print its defaults"
 complete -c gardenlet -n $none -a rebootstrap -d "get a new identity for the garden"
 complete -c gardenlet -n $none -a bootstrap-token -d "make a token with which a seed joins the garden"
+complete -c gardenlet -n $none -a rescue -d "let another seed restore a Shoot whose seed is lost"
 complete -c gardenlet -n $none -a status -d "show the state of the running agent"
 complete -c gardenlet -n $none -a doctor -d "try each hop from this machine"
 complete -c gardenlet -n $none -a explain -d "explain why an object is not ready"
@@ -37,7 +38,7 @@ complete -c gardenlet -n "__gardenlet_group config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_group bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_group etcd" -a "install start snapshot copy list"
 complete -c gardenlet -n "__gardenlet_group completion" -a "bash zsh fish"
-complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token status doctor explain support-bundle bundle etcd render completion version run"
+complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version run"
 complete -c gardenlet -n "__gardenlet_in help config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_in help bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_in help etcd" -a "install start snapshot copy list"
@@ -48,12 +49,15 @@ end
 for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
     complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text yaml" -d "form of the answer"
 end
-for place in rebootstrap bootstrap-token doctor explain
+for place in rebootstrap bootstrap-token rescue doctor explain
     complete -c gardenlet -n "__gardenlet_in $place" -l kubeconfig -r -F -d "kubeconfig of the cluster"
     complete -c gardenlet -n "__gardenlet_in $place" -l context -x -d "its context"
 end
 complete -c gardenlet -n "__gardenlet_in bootstrap-token" -l validity -x -d "how long it is valid"
 complete -c gardenlet -n "__gardenlet_in bootstrap-token" -l to -r -F -d "write the kubeconfig here"
+complete -c gardenlet -n "__gardenlet_in rescue" -l from -x -d "the lost seed"
+complete -c gardenlet -n "__gardenlet_in rescue" -l to -x -d "the seed that restores the Shoot"
+complete -c gardenlet -n "__gardenlet_in rescue" -l yes -d "write without a question"
 complete -c gardenlet -n "__gardenlet_in doctor" -l pre -d "check what an installation needs"
 complete -c gardenlet -n "__gardenlet_in config validate" -l strict -d "fail for warnings"
 complete -c gardenlet -n "__gardenlet_in status" -l address -x -d "address of the agent"

@@ -176,6 +176,7 @@ fn site(
         managed: shared.managed.clone(),
         images: shared.images.clone(),
         parent: parent(shared),
+        namespaces: shared.policy_watches.namespaces().clone(),
         heads: WatchSource::default(),
         buckets: WatchSource::default(),
         entry_objects: WatchSource::default(),

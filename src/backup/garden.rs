@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::{ExtensionObject, TIMESTAMP};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
-use crate::kube::{Error, Garden, Patch};
+use crate::kube::{Client, Error, Garden, Patch};
 use crate::runtime::write;
 
 /// The annotation with which the backups of a deleted BackupEntry are deleted at once.
@@ -133,6 +134,19 @@ fn is_there(result: Result<(), Error>) -> Result<(), Error> {
         Err(error) if error.is_not_found() => Ok(()),
         other => other,
     }
+}
+
+/// Reads the credentials of a BackupBucket: those that its extension generated, or its own. Errors: a request fails; or the garden
+/// does not have them.
+pub(crate) fn credentials(garden: &Client, bucket: &Value) -> Result<GardenCredentials, Failed> {
+    let name = text(&bucket["metadata"]["name"]);
+    let generated = &bucket["status"]["generatedSecretRef"];
+    if generated.is_object() {
+        let of = format!("status.generatedSecretRef of BackupBucket {name}");
+        return CredentialsReference::secret(generated).find(garden, &of);
+    }
+    let of = format!("spec.credentialsRef of BackupBucket {name}");
+    CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(garden, &of)
 }
 
 /// The error that an extension reported during a deletion.

@@ -10,6 +10,7 @@ use lexopt::Parser;
 use super::bootstrap_token::BootstrapTokenArguments;
 use super::help::{self, COMMANDS};
 use super::usage::Usage;
+use crate::api::meta::Key;
 use crate::format::duration;
 
 /// The configuration of the packages.
@@ -25,6 +26,20 @@ pub(super) struct ClusterOptions {
     pub(super) kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig; empty for the current one.
     pub(super) context: String,
+}
+
+/// The arguments of `rescue`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RescueArguments {
+    pub(super) shoot: Key,
+    /// The lost seed.
+    pub(super) from: String,
+    /// The seed that restores the Shoot.
+    pub(super) to: String,
+    /// The way to the garden.
+    pub(super) way: ClusterOptions,
+    /// Whether to write without a question.
+    pub(super) is_confirmed: bool,
 }
 
 /// The command and its arguments.
@@ -50,6 +65,8 @@ pub(super) enum Command {
     },
     /// Makes a bootstrap token for a seed.
     BootstrapToken(BootstrapTokenArguments),
+    /// Lets another seed restore a Shoot whose seed is lost.
+    Rescue(RescueArguments),
     /// Tries each hop from this machine.
     Doctor {
         config: PathBuf,
@@ -91,7 +108,7 @@ pub(super) enum Command {
 }
 
 /// The options that this module parses, and the commands that accept them.
-const OWNERS: [(&str, &[&str]); 9] = [
+const OWNERS: [(&str, &[&str]); 11] = [
     ("--config", &["run", "config validate", "config print-defaults", "rebootstrap", "doctor", "explain"]),
     ("--strict", &["config validate"]),
     ("--output", &["config validate", "config print-defaults", "doctor", "explain", "version"]),
@@ -100,9 +117,11 @@ const OWNERS: [(&str, &[&str]); 9] = [
     ("--context", &TO_CLUSTERS),
     ("--pre", &["doctor"]),
     ("--validity", &["bootstrap-token"]),
-    ("--to", &["bootstrap-token"]),
+    ("--to", &["bootstrap-token", "rescue"]),
+    ("--from", &["rescue"]),
+    ("--yes", &["rescue"]),
 ];
-const TO_CLUSTERS: [&str; 4] = ["rebootstrap", "bootstrap-token", "doctor", "explain"];
+const TO_CLUSTERS: [&str; 5] = ["rebootstrap", "bootstrap-token", "rescue", "doctor", "explain"];
 
 /// Commands that read their arguments themselves, and therefore take none before them.
 const READERS: [&str; 5] = ["bundle", "etcd", "status", "support-bundle", "render"];
@@ -117,7 +136,9 @@ struct ParsedCommand {
     usual: Option<PathBuf>,
     kubeconfig: Option<PathBuf>,
     to: Option<PathBuf>,
+    from: Option<PathBuf>,
     context: String,
+    is_confirmed: bool,
     validity: Option<String>,
     as_json: bool,
     strict: bool,
@@ -196,6 +217,14 @@ impl ParsedCommand {
                 Long("to") => {
                     self.options.push(("--to", "--to"));
                     path("--to", &mut self.to, &mut parser)?;
+                }
+                Long("from") => {
+                    self.options.push(("--from", "--from"));
+                    path("--from", &mut self.from, &mut parser)?;
+                }
+                Long("yes") => {
+                    self.options.push(("--yes", "--yes"));
+                    self.is_confirmed = true;
                 }
                 Long("context") => {
                     self.options.push(("--context", "--context"));
@@ -300,7 +329,7 @@ impl ParsedCommand {
         let way = ClusterOptions { kubeconfig, context };
         let wanted = match command {
             "explain" | "help" => usize::MAX,
-            "completion" | "bootstrap-token" => 1,
+            "completion" | "bootstrap-token" | "rescue" => 1,
             _ => 0,
         };
         if let Some(word) = words.get(wanted) {
@@ -325,6 +354,10 @@ impl ParsedCommand {
                     way,
                     to: self.to,
                 })
+            }
+            "rescue" => {
+                let (shoot, from, to) = rescued(words, self.from, self.to)?;
+                Command::Rescue(RescueArguments { shoot, from, to, way, is_confirmed: self.is_confirmed })
             }
             "doctor" => Command::Doctor { config: used, way, as_json, is_before: self.is_before },
             "explain" => {
@@ -377,6 +410,29 @@ fn seed(words: &[String]) -> Result<String, Usage> {
         return Ok(name.clone());
     }
     Err(wrong(format!("{name:?} is no name of a Seed: expected lower-case letters, digits, dashes and dots")))
+}
+
+/// The Shoot `NAMESPACE/NAME`, its lost seed and the one that restores it.
+fn rescued(
+    words: &[String],
+    from: Option<PathBuf>,
+    to: Option<PathBuf>,
+) -> Result<(Key, String, String), Usage> {
+    let wrong = |why: &str| Usage::new("rescue", why);
+    let place = words.first().and_then(|word| word.split_once('/'));
+    let (namespace, name) = place
+        .filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
+        .ok_or_else(|| wrong("the Shoot is missing: give it as NAMESPACE/NAME"))?;
+    let (Some(from), Some(to)) = (from, to) else {
+        return Err(wrong("name the lost seed with --from, and the one that restores the Shoot with --to"));
+    };
+    let seed = |name: PathBuf| name.to_string_lossy().into_owned();
+    let (from, to) = (seed(from), seed(to));
+    if from == to {
+        Err(wrong("--from and --to name the same seed"))
+    } else {
+        Ok((Key::new(namespace, name), from, to))
+    }
 }
 
 /// Kind, namespace and name of `KIND/NAME`, `KIND/NAMESPACE/NAME`, `KIND NAME` or `KIND NAMESPACE/NAME`.
@@ -453,6 +509,10 @@ mod tests {
             let validity = Duration::from_secs(hours * 3_600);
             Command::BootstrapToken(BootstrapTokenArguments { seed: "edge-1".to_owned(), validity, way, to })
         };
+        let rescue = |way, is_confirmed| {
+            let (shoot, from, to) = (Key::new("garden-p", "s1"), "edge-1".to_owned(), "edge-2".to_owned());
+            Command::Rescue(RescueArguments { shoot, from, to, way, is_confirmed })
+        };
         let table = [
             ("--config=c.yaml", Command::Run { config: config() }),
             ("--config c.yaml", Command::Run { config: config() }),
@@ -481,6 +541,11 @@ mod tests {
             (
                 "bootstrap-token edge-1 --validity=48h --kubeconfig=k --context=c --to=b",
                 token(48, way(), Some(PathBuf::from("b"))),
+            ),
+            ("rescue garden-p/s1 --from=edge-1 --to edge-2", rescue(ClusterOptions::default(), false)),
+            (
+                "rescue garden-p/s1 --from edge-1 --to=edge-2 --kubeconfig=k --context c --yes",
+                rescue(way(), true),
             ),
             ("explain mr x -n garden --config c.yaml", explain("mr", "garden", "x")),
             ("explain mr/x -n garden --config c.yaml", explain("mr", "garden", "x")),
@@ -536,6 +601,11 @@ mod tests {
                 " bootstrap-token: --validity=1s: expected a duration from 10m to 8760h",
             ),
             ("bootstrap-token a --validity=soon", " bootstrap-token: --validity=soon: expected"),
+            ("rescue s1 --from=a --to=b", " rescue: the Shoot is missing: give it as NAMESPACE/NAME"),
+            ("rescue p/s1/x --from=a --to=b", " rescue: the Shoot is missing: give it as NAMESPACE/NAME"),
+            ("rescue p/s1 --from=a", " rescue: name the lost seed with --from, and the one"),
+            ("rescue p/s1 --from=a --to=a", " rescue: --from and --to name the same seed"),
+            ("bootstrap-token a --yes", " bootstrap-token: --yes belongs to gardenlet rescue"),
             ("doctor seed --config c", " doctor: unexpected argument \"seed\""),
             ("doctor --strict", " doctor: --strict belongs to"),
             ("doctor -n x", " doctor: -n is not an option of this command"),

@@ -14,7 +14,7 @@ use crate::base::error::chain;
 use crate::deployer::token;
 use crate::format::time::rfc3339;
 use crate::format::yaml;
-use crate::kube::kubeconfig;
+use crate::kube::{Connection, kubeconfig};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BootstrapTokenArguments {
@@ -34,14 +34,7 @@ pub(super) fn main(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: V
 }
 
 fn make(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>) -> Result<String, String> {
-    let path = asked.way.kubeconfig.clone();
-    let path = path.or_else(|| clusters::set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from)).ok_or(
-        "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG; the server and the CA \
-         are copied from it",
-    )?;
-    let read =
-        kubeconfig::load(std::slice::from_ref(&path)).and_then(|config| config.select(&asked.way.context));
-    let connection = read.map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+    let (path, connection) = garden_of(&asked.way, variable)?;
     if let Some(weakness) = connection.weakness() {
         say(io, format_args!("gardenlet bootstrap-token: warning: {}: {weakness}\n", path.display()));
     }
@@ -58,6 +51,23 @@ fn make(io: &mut Io<'_>, asked: &BootstrapTokenArguments, variable: Variable<'_>
         None => text.push_str(&format!("---\n{rendered}")),
     }
     Ok(text)
+}
+
+/// The connection of the kubeconfig that an administrator of the garden names, and its path.
+pub(super) fn garden_of(
+    way: &ClusterOptions,
+    variable: Variable<'_>,
+) -> Result<(PathBuf, Connection), String> {
+    let path = way
+        .kubeconfig
+        .clone()
+        .or_else(|| clusters::set(variable, "GARDEN_KUBECONFIG").map(PathBuf::from))
+        .ok_or(
+            "the way to the garden is missing: name a kubeconfig with --kubeconfig or GARDEN_KUBECONFIG",
+        )?;
+    let read = kubeconfig::load(std::slice::from_ref(&path)).and_then(|config| config.select(&way.context));
+    let connection = read.map_err(|error| format!("{}: {}", path.display(), chain(&error)))?;
+    Ok((path, connection))
 }
 
 /// Only the owner may read the file, even if it existed before.

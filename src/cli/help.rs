@@ -3,13 +3,14 @@
 use crate::components::archive::packed_text;
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 24] = [
+pub(super) const COMMANDS: [&str; 25] = [
     "run",
     "config",
     "config validate",
     "config print-defaults",
     "rebootstrap",
     "bootstrap-token",
+    "rescue",
     "status",
     "doctor",
     "explain",

@@ -24,6 +24,7 @@ mod explain;
 mod help;
 mod moves;
 mod render;
+mod rescue;
 mod status;
 mod support;
 mod unit;
@@ -50,6 +51,8 @@ pub(crate) const USAGE: u8 = 2;
 pub struct Io<'a> {
     /// Standard input.
     pub input: &'a mut dyn Read,
+    /// Whether a person writes it.
+    pub is_terminal: bool,
     /// Results go here.
     pub output: &'a mut dyn Write,
     /// Errors and warnings go here.
@@ -90,7 +93,8 @@ pub fn main(
         return perform(command, variable, io, rebootstrap, run);
     }
     let (mut output, colour) = (yaml::Converter::new(io.output), false);
-    let mut io = Io { input: io.input, output: &mut output, errors: io.errors, colour };
+    let mut io =
+        Io { input: io.input, is_terminal: io.is_terminal, output: &mut output, errors: io.errors, colour };
     perform(command, variable, &mut io, rebootstrap, run)
 }
 
@@ -127,6 +131,7 @@ fn perform(
         Command::ConfigValidate { config, strict, as_json } => validate(io, &config, strict, as_json),
         Command::ConfigPrintDefaults { config, as_json } => print_defaults(io, config.as_deref(), as_json),
         Command::BootstrapToken(asked) => bootstrap_token::main(io, &asked, variable),
+        Command::Rescue(asked) => rescue::main(io, &asked, variable),
         Command::Doctor { config, way, as_json, is_before } => {
             doctor::main(io, &config, &CommandEnvironment::new(&config, variable, &way), as_json, is_before)
         }

@@ -18,7 +18,8 @@ fn command(line: &str, variables: &[(&str, &str)]) -> Ended {
 fn command_with(input: &str, line: &str, variables: &[(&str, &str)]) -> Ended {
     let mut input = input.as_bytes();
     let (mut output, mut errors, mut loaded) = (Vec::new(), Vec::new(), None);
-    let mut io = Io { input: &mut input, output: &mut output, errors: &mut errors, colour: false };
+    let mut io =
+        Io { input: &mut input, is_terminal: true, output: &mut output, errors: &mut errors, colour: false };
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();
@@ -465,7 +466,8 @@ fn an_output_that_cannot_be_written_is_a_failure() {
     ];
     let run = |line: &str, output: &mut dyn Write| {
         let mut errors = Vec::new();
-        let mut io = Io { input: &mut io::empty(), output, errors: &mut errors, colour: false };
+        let mut io =
+            Io { input: &mut io::empty(), is_terminal: false, output, errors: &mut errors, colour: false };
         let args = line.split_whitespace().map(OsString::from).collect();
         let code = main(args, &|_| None, &mut io, &|_, _| Err(String::new()), |_, _| 7);
         (code, String::from_utf8(errors).unwrap())
@@ -483,7 +485,13 @@ fn an_output_that_cannot_be_written_is_a_failure() {
 #[test]
 fn a_configuration_is_valid_in_green() {
     let (file, mut output, mut errors) = (TempFile::new("green.yaml", GOOD), Vec::new(), Vec::new());
-    let mut io = Io { input: &mut io::empty(), output: &mut output, errors: &mut errors, colour: true };
+    let mut io = Io {
+        input: &mut io::empty(),
+        is_terminal: false,
+        output: &mut output,
+        errors: &mut errors,
+        colour: true,
+    };
     let args = ["config", "validate", "--config", &file.name()].map(OsString::from).to_vec();
     let code = main(args, &|_| None, &mut io, &|_, _| Err(String::new()), |_, _| 7);
     let expected = format!("{} is \u{1b}[32mvalid\u{1b}[0m\n", file.name());

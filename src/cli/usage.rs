@@ -71,7 +71,7 @@ impl Usage {
 }
 
 /// Words of other programs, and the commands that do what they mean.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 14] = [
     ("check", "doctor"),
     ("diagnose", "doctor"),
     ("test", "doctor"),
@@ -82,6 +82,8 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("logs", "status"),
     ("top", "status"),
     ("template", "render"),
+    ("evacuate", "rescue"),
+    ("force-restore", "rescue"),
     ("start", "run"),
     ("bundle-support", "support-bundle"),
 ];

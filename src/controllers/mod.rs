@@ -32,11 +32,12 @@ use crate::runtime::group::ControllerGroup;
 pub(crate) use site::{Namespace, Site, is_garden, watch, watch_namespaces};
 
 /// The controllers that run while a Seed is served.
-pub(crate) const ALL: [fn(&Arc<Site>, &mut ControllerGroup); 17] = [
+pub(crate) const ALL: [fn(&Arc<Site>, &mut ControllerGroup); 18] = [
     seed::add,
     seed_care::add,
     lease::add,
     shoot::add,
+    shoot::left::add,
     shoot_care::add,
     shoot_state::add,
     controller_installation::add,

@@ -70,6 +70,8 @@ pub(crate) struct Site {
     pub(crate) images: Images,
     /// What an agent in a Shoot inherits.
     pub(crate) parent: ParentAgent,
+    /// The namespaces of the seed; watched while the agent leads.
+    pub(crate) namespaces: WatchSource<Namespace>,
     /// The Shoots of this seed.
     pub(crate) heads: WatchSource<ShootHead>,
     /// The BackupBuckets of this seed.

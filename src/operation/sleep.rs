@@ -41,7 +41,7 @@ fn workloads(turn: Turn) -> impl Iterator<Item = Workload> {
 }
 
 /// Stops the workloads of all components, turn by turn.
-fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<TaskStep, Failed> {
+pub(crate) fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<TaskStep, Failed> {
     for turn in Turn::ALL {
         let steps = workloads(turn).map(|workload| {
             workload.stop(seed, namespace, now)?;

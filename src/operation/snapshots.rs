@@ -55,9 +55,14 @@ pub(super) fn of_bucket(work: &Work) -> Result<Wanted<'_>, Failed> {
     of(work, None)
 }
 
-/// The owner accepts that data of the Shoot are lost in a move.
+/// The owner accepts that data of the Shoot are lost in a move, even all of them.
 pub(super) fn accepts_loss(shoot: &Value) -> bool {
     is_true(annotation(shoot, moving::ACCEPT_LOSS))
+}
+
+/// The owner accepts at least that what no snapshot has is lost.
+pub(super) fn accepts_older(shoot: &Value) -> bool {
+    accepts_loss(shoot) || annotation(shoot, moving::ACCEPT_LOSS) == moving::SINCE_SNAPSHOT
 }
 
 /// The settings with which the etcd of a Shoot that comes from another seed restores its data. Without them it would start

@@ -31,6 +31,10 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ),
     ("apt purge gardenlet", "tests/packaging purges a package, on a machine of its own"),
     ("dnf remove gardenlet", "tests/packaging removes a package with rpm, which dnf calls"),
+    (
+        "gardenlet rescue garden-p/s1 --from=edge-1 --to=edge-2 --kubeconfig=garden.kubeconfig",
+        "needs a lost seed: story_shoot_lost runs it",
+    ),
     ("timedatectl status", "a program of systemd; it shows the clock of a host"),
     (
         "openssl genpkey -algorithm ed25519 -out signing-key.pem",
@@ -226,8 +230,13 @@ impl Desk {
             args.push(format!("--address={}:2728", self.agent.probes));
         }
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let mut io =
-            Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
+        let mut io = Io {
+            input: &mut std::io::empty(),
+            is_terminal: false,
+            output: &mut output,
+            errors: &mut errors,
+            colour: false,
+        };
         let variable = |name: &str| environment.get(name).cloned();
         let rebootstrap = |loaded: &LoadedConfig, _| app::ask_for_identity(loaded, environment.clone());
         // An agent runs already: this command would start it with the same settings.
@@ -693,8 +702,13 @@ fn every_metric_is_documented_and_none_is_invented() {
 fn options_that_are_named_exist() {
     let help = |words: &[&str]| {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let mut io =
-            Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
+        let mut io = Io {
+            input: &mut std::io::empty(),
+            is_terminal: false,
+            output: &mut output,
+            errors: &mut errors,
+            colour: false,
+        };
         let args = words.iter().map(Into::into).collect();
         let code = cli::main(args, &|_| None, &mut io, &|_, _| unreachable!(), |_, _| unreachable!());
         assert_eq!(code, cli::SUCCESS);
@@ -707,6 +721,7 @@ fn options_that_are_named_exist() {
         "config print-defaults",
         "rebootstrap",
         "bootstrap-token",
+        "rescue",
         "status",
         "doctor",
         "explain",

@@ -21,7 +21,13 @@ fn render(more: &[&str]) -> String {
 fn try_render(more: &[&str]) -> Result<String, String> {
     let args = [&["render", "gardenlet", CHART, "--namespace", "garden"], more].concat();
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
+    let mut io = Io {
+        input: &mut std::io::empty(),
+        is_terminal: false,
+        output: &mut output,
+        errors: &mut errors,
+        colour: false,
+    };
     let code = cli::main(
         args.into_iter().map(Into::into).collect(),
         &|_| None,

@@ -52,8 +52,13 @@ fn bootstrap_kubeconfig(world: &World) -> String {
 /// The command `rebootstrap`: its exit code and all it prints.
 fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io =
-        cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
+    let mut io = cli::Io {
+        input: &mut std::io::empty(),
+        is_terminal: false,
+        output: &mut output,
+        errors: &mut errors,
+        colour: false,
+    };
     let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
     let act = |loaded: &LoadedConfig, of_unit: Vec<(String, String)>| {
         app::ask_for_identity(loaded, variables.clone().into_iter().chain(of_unit).collect())

@@ -22,8 +22,13 @@ use support::registry::{Access, Registry};
 /// A command of the program: exit code, output and errors.
 pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
     let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io =
-        cli::Io { input: &mut std::io::empty(), output: &mut output, errors: &mut errors, colour: false };
+    let mut io = cli::Io {
+        input: &mut std::io::empty(),
+        is_terminal: false,
+        output: &mut output,
+        errors: &mut errors,
+        colour: false,
+    };
     let variable = |name: &str| variables.get(name).cloned();
     let args = words.iter().map(Into::into).collect();
     let nobody =

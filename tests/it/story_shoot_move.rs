@@ -15,7 +15,7 @@ const MIGRATED: &str = "Migrate Succeeded 100";
 const RESTORED: &str = "Restore Succeeded 100";
 
 /// What a Shoot is for its owner: its CA, what it holds, and a token of an account.
-struct Identity {
+pub(crate) struct Identity {
     ca: Value,
     secrets: Vec<(String, Value)>,
     cluster: Value,
@@ -23,7 +23,7 @@ struct Identity {
 }
 
 /// A Shoot on the first seed, with objects of its owner.
-fn created(stage: &Stage) -> Identity {
+pub(crate) fn created(stage: &Stage) -> Identity {
     stage.garden().apply(&[Workerless::new(NAME).bound_to(stage.a.name()).build()]);
     stage.until("Create Succeeded 100");
     let owner = stage.owner();
@@ -50,7 +50,7 @@ fn identity(stage: &Stage, side: &Side) -> Identity {
 }
 
 /// The Shoot is on a seed with everything that it was.
-fn is_at(stage: &Stage, side: &Side, before: &Identity) {
+pub(crate) fn is_at(stage: &Stage, side: &Side, before: &Identity) {
     let shoot = stage.shoot();
     assert_eq!(
         (text(&shoot, "/spec/seedName"), text(&shoot, "/status/seedName")),

@@ -7,7 +7,8 @@ use crate::base::random;
 fn run(line: &str) -> (String, String, u8) {
     let (mut input, output, errors) = (std::io::empty(), RefCell::default(), RefCell::default());
     let (mut out, mut err): (Vec<u8>, Vec<u8>) = (output.take(), errors.take());
-    let mut io = Io { input: &mut input, output: &mut out, errors: &mut err, colour: false };
+    let mut io =
+        Io { input: &mut input, is_terminal: false, output: &mut out, errors: &mut err, colour: false };
     let code = main(&mut io, line.split_whitespace().map(OsString::from).collect(), &|_| None);
     (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), code)
 }

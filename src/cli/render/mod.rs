@@ -272,7 +272,13 @@ mod tests {
     /// Runs the command. Returns its output, its errors and its exit code.
     fn run(input: &str, args: &[&str]) -> (String, String, u8) {
         let (mut input, mut output, mut errors) = (input.as_bytes(), Vec::new(), Vec::new());
-        let mut io = Io { input: &mut input, output: &mut output, errors: &mut errors, colour: true };
+        let mut io = Io {
+            input: &mut input,
+            is_terminal: false,
+            output: &mut output,
+            errors: &mut errors,
+            colour: true,
+        };
         let code = main(&mut io, args.iter().map(OsString::from).collect());
         (String::from_utf8(output).unwrap(), String::from_utf8(errors).unwrap(), code)
     }

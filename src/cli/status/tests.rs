@@ -8,7 +8,8 @@ use crate::serve::{self, Routes, ServerResponse};
 /// Runs a command. Returns its output, its errors and its exit code.
 fn run(line: &str, colour: bool) -> (String, String, u8) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let mut io = Io { input: &mut io::empty(), output: &mut out, errors: &mut err, colour };
+    let mut io =
+        Io { input: &mut io::empty(), is_terminal: false, output: &mut out, errors: &mut err, colour };
     let code = main(&mut io, line.split_whitespace().map(OsString::from).collect(), None);
     (String::from_utf8(out).unwrap(), String::from_utf8(err).unwrap(), code)
 }
@@ -47,8 +48,13 @@ fn the_verdict_decides_the_exit_code() {
 
 #[test]
 fn the_packaged_configuration_names_the_address_if_it_can_be_read() {
-    let mut io =
-        Io { input: &mut io::empty(), output: &mut Vec::new(), errors: &mut Vec::new(), colour: false };
+    let mut io = Io {
+        input: &mut io::empty(),
+        is_terminal: false,
+        output: &mut Vec::new(),
+        errors: &mut Vec::new(),
+        colour: false,
+    };
     let path = std::env::temp_dir().join(format!("gardenlet-status-{}", random::hex(12)));
     let usual = (vec!["127.0.0.1".to_owned(), "::1".to_owned()], PORT);
     assert_eq!(place(&mut io, &Show::default(), &path), Ok(usual.clone()));

@@ -68,7 +68,8 @@ fn agent(text: String) -> (u16, std::thread::JoinHandle<()>) {
 
 fn run(args: &[String], input: &[u8]) -> (u8, String, String) {
     let (mut input, mut output, mut errors) = (input, Vec::new(), Vec::new());
-    let mut io = Io { input: &mut input, output: &mut output, errors: &mut errors, colour: false };
+    let mut io =
+        Io { input: &mut input, is_terminal: false, output: &mut output, errors: &mut errors, colour: false };
     let code = main(&mut io, args.iter().map(OsString::from).collect(), &|_| None);
     (code, String::from_utf8(output).unwrap(), String::from_utf8(errors).unwrap())
 }

@@ -17,12 +17,13 @@ use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION};
 use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
 use crate::backup::decide::{self, BackupPlan, State};
+use crate::backup::garden::credentials;
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
 use crate::config::backup::BackupEntryController;
 use crate::extension::DesiredExtension;
 use crate::extension::changed::has_ended;
-use crate::extension::credentials::{CredentialsReference, GardenCredentials};
+use crate::extension::credentials::GardenCredentials;
 use crate::extension::problem;
 use crate::flow::Failed;
 use crate::format::view;
@@ -247,7 +248,7 @@ fn usable(
             return Ok(None);
         }
     };
-    match credentials(round, &bucket) {
+    match credentials(round.garden(), &bucket) {
         Ok(credentials) => Ok(Some((bucket, credentials))),
         Err(failed) => Err(round.fail(operation, failed)),
     }
@@ -263,18 +264,6 @@ fn bucket(round: &BackupRound<'_>) -> Result<Result<Value, Failed>, ReconcileFai
             "failed getting associated BackupBucket {name:?}: not found: create it, or delete the BackupEntry"
         ))),
     })
-}
-
-/// Credentials that the extension of the bucket generated, or the bucket's own.
-fn credentials(round: &BackupRound<'_>, bucket: &Value) -> Result<GardenCredentials, Failed> {
-    let name = text(&bucket["metadata"]["name"]);
-    let generated = &bucket["status"]["generatedSecretRef"];
-    if generated.is_object() {
-        let of = format!("status.generatedSecretRef of BackupBucket {name}");
-        return CredentialsReference::secret(generated).find(round.garden(), &of);
-    }
-    let of = format!("spec.credentialsRef of BackupBucket {name}");
-    CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
 }
 
 fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {

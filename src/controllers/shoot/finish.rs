@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use crate::api::gardener::SHOOT;
-use crate::api::meta::{Key, text};
+use crate::api::meta::{Key, annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::flow::{self, TaskError};
 use crate::kube::{self, ErrorVerdict, Patch};
+use crate::operation::components::etcd::plain::moving::ACCEPT_LOSS;
 use crate::operation::{Operation, cluster, requests};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::events::{self, InvolvedObject};
@@ -26,6 +27,8 @@ pub(super) enum OperationEvent<'a> {
     Begun,
     Succeeded,
     Failed(&'a str),
+    /// A restoration has lost data.
+    Lost(&'a str),
 }
 
 impl<'a> OperationEvent<'a> {
@@ -36,6 +39,7 @@ impl<'a> OperationEvent<'a> {
             Self::Begun => (false, words.begun, words.begun_text),
             Self::Succeeded => (false, words.done, words.done_text),
             Self::Failed(why) => (true, words.failed, why),
+            Self::Lost(what) => (true, "DataLost", what),
         }
     }
 }
@@ -106,13 +110,16 @@ impl ShootReconciler {
         if report.operation().is_deletion() {
             return self.deleted(key, report, at, cx);
         }
-        let Some(live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
+        let Some(mut live) = self.env.garden.find::<Value>(&SHOOT, key)? else {
             return Ok(ReconcileOutcome::Done);
         };
         let leaves = report.operation() == Operation::Migrate;
         if leaves {
             // Before the status, with which the other seed becomes responsible.
             self.delete_cluster(work.shoot())?;
+        }
+        if report.operation() == Operation::Restore && !annotation(&live, ACCEPT_LOSS).is_empty() {
+            live = self.env.garden.patch(&SHOOT, key, &Patch::annotation(ACCEPT_LOSS, Value::Null))?;
         }
         // Before the status: a reader of a successful status may request the same tasks again.
         let written = self.strike_off(key, running, live).and_then(|live| {
@@ -135,6 +142,9 @@ impl ShootReconciler {
         let operation = report.operation().as_str();
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
         self.tell(key, &shoot, report.operation(), OperationEvent::Succeeded, cx);
+        if let Some(lost) = work.lost() {
+            self.tell(key, &shoot, report.operation(), OperationEvent::Lost(lost), cx);
+        }
         Ok(self.again(&shoot, &work.inputs().seed, cx))
     }
 

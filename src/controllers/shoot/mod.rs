@@ -6,6 +6,7 @@ mod act;
 mod begin;
 pub(crate) mod decide;
 mod finish;
+pub(crate) mod left;
 mod release;
 pub(crate) mod report;
 mod rotation;

@@ -46,6 +46,12 @@ pub(crate) fn read(
         }
         Operation::Restore => {
             let has_etcd = has_etcd(&env.seed, namespace)?;
+            if has_etcd && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
+                return Err(Failed::new(format!(
+                    "namespace {namespace} of the seed has an etcd from an earlier time of the Shoot here, and its present data are in \
+                     BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
+                )));
+            }
             let needs_copy = !has_etcd && restore::copy::is_needed(env, shoot, inputs)?;
             Ok(Found { has_etcd, needs_copy, ..Found::default() })
         }

@@ -55,6 +55,18 @@ fn bucket(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<Opt
     Ok(decide(trace).map(str::to_owned))
 }
 
+/// The bucket of another seed that the entry of the Shoot names. The entry names this seed's before the Shoot's etcd is created here.
+pub(in super::super) fn elsewhere(
+    env: &Environment,
+    shoot: &Value,
+    inputs: &GardenInputs,
+) -> Result<Option<String>, Failed> {
+    let found = entry(shoot).find(&env.garden)?.unwrap_or_default();
+    let (bucket, source) = (text(&found["spec"]["bucketName"]), "");
+    let trace = BackupTrace { bucket, source, own: text(&inputs.seed["metadata"]["uid"]) };
+    Ok(decide(trace).map(str::to_owned))
+}
+
 fn entry(shoot: &Value) -> ExtensionObject {
     let status = &shoot["status"];
     let name = garden::entry_name(text(&status["technicalID"]), text(&status["uid"]));

@@ -17,4 +17,5 @@ pub(crate) use collect::{CollectionScope, ControlPlanePlace, SELECTOR, collect};
 pub(crate) use content::{CollectedState, StateDigest, digest, machines_of};
 pub use persist::{persist, verify};
 pub use restore::{create_resources, create_secrets, extension_state};
+pub(crate) use stored::lacking_keys;
 pub use stored::{ShootState, delete, find, needed};

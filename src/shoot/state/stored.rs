@@ -10,6 +10,8 @@ use crate::extension::CONFIRMATION;
 use crate::flow::Failed;
 use crate::kube::{Error, Garden, Patch};
 use crate::runtime::write;
+use crate::secrets::labels;
+use crate::shoot::rotation::{CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY};
 
 /// A ShootState as the garden has it.
 #[derive(Clone, PartialEq)]
@@ -46,6 +48,16 @@ impl ShootState {
     pub(crate) fn annotation(&self, name: &str) -> &str {
         crate::api::meta::annotation(&self.0, name)
     }
+}
+
+/// The keys without which a restored Shoot would be another cluster for its clients, or could not read its data.
+const KEYS: [&str; 4] = ["ca", CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY];
+
+/// Which of these keys the spec of a ShootState lacks.
+pub(crate) fn lacking_keys(spec: &Value) -> Vec<&'static str> {
+    let entries = spec["gardener"].as_array().map_or(&[][..], Vec::as_slice);
+    let has = |key: &str| entries.iter().any(|entry| entry["labels"][labels::NAME] == key);
+    KEYS.into_iter().filter(|key| !has(key)).collect()
 }
 
 /// Reads the ShootState of a Shoot. Errors: a request to the garden fails.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::sorted::SortedMap;
 use crate::format::human;
+use crate::format::time::rfc3339;
 use crate::snapshot::name::{Kind, Packing, Snapshot};
 
 /// The options of a copy.
@@ -83,8 +84,9 @@ pub(super) fn plan(found: &Listings<'_>, order: CopyOrder, waited: Duration) -> 
     }
     let Some(full) = set else { return CopyStep::Nothing(lacks.join("; ")) };
     let lost = (!lacks.is_empty()).then(|| {
-        let reached = full.newest().name.revision;
-        format!("{}; changes after revision {reached} are lost, if there were any", lacks.join("; "))
+        let name = &full.newest().name;
+        let (reached, at) = (name.revision, rfc3339(name.time));
+        format!("{}; changes after revision {reached} of {at} are lost, if there were any", lacks.join("; "))
     });
     let set = SnapshotSet { lost, ..full };
     match newer(found.target, &set) {

@@ -11,6 +11,7 @@ use super::super::workload::Workload;
 use super::plain::moving as jobs;
 use super::tasks::{self, input_of, mode_of};
 use super::{Role, mode};
+use crate::api::meta::text;
 use crate::config::control_plane::EtcdMode;
 use crate::extension::{problem, together};
 use crate::flow::{Attempt, Failed, TaskStep};
@@ -93,7 +94,7 @@ pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     is_built(mode::of(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?)?;
     snapshots::restored(work)?;
     let wanted = snapshots::of_bucket(work)?;
-    let accepts_loss = snapshots::accepts_loss(&work.shoot);
+    let accepts_loss = snapshots::accepts_older(&work.shoot);
     jobs::copy(&work.env.seed, work.plane(), &wanted.input(work), accepts_loss, &identity(work))
 }
 
@@ -110,8 +111,9 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
         && let Some(lost) = jobs::told(seed, namespace, jobs::COPY_JOB)?.map(|told| told["lost"].clone())
         && !lost.is_null()
     {
-        let (shoot, lost) = (work.view.name.as_str(), lost.to_string());
-        log::warn!(shoot, lost = lost.as_str(); "A Shoot is restored without a part of its data, which its owner has accepted");
+        let (shoot, lost) = (work.view.name.as_str(), text(&lost));
+        log::warn!(shoot, lost; "A Shoot is restored without a part of its data, which its owner has accepted");
+        work.lost = Some(lost.to_owned());
     }
     Ok(step)
 }

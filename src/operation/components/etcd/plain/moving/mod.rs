@@ -19,8 +19,11 @@ use crate::kube::{DeleteParams, Error, List, ListParams, Propagation, Seed};
 use crate::limits;
 use crate::runtime::write;
 
-/// The annotation of a Shoot whose owner accepts that data are lost; its value is `true`.
+/// The annotation of a Shoot whose owner accepts that data are lost. Its value is `true`, or [`SINCE_SNAPSHOT`]. It is removed once the
+/// Shoot is restored, because it does not hold for the next move.
 pub(crate) const ACCEPT_LOSS: &str = "edge.gardenlet/accept-data-loss";
+/// What no snapshot has may be lost, but there must be one.
+pub(crate) const SINCE_SNAPSHOT: &str = "since-last-snapshot";
 /// The variable that keeps an etcd without data from starting empty, while it is `true`.
 pub(crate) const NEVER_EMPTY: &str = "GARDENLET_ETCD_NEVER_EMPTY";
 /// The Job that takes the last snapshot.

@@ -1,0 +1,171 @@
+//! `gardenlet rescue`: lets another seed restore a Shoot whose seed is gone for ever.
+//!
+//! In a move, the seed that a Shoot leaves writes into the garden that the Shoot has left. A lost seed cannot, so an administrator
+//! of the garden does it with this command. What to write is decided anew before each write: a run after an interrupted one goes on where that
+//! one ended, and a seed that comes back meanwhile stops it.
+
+mod plan;
+
+use std::fmt::Write as _;
+use std::io::Read;
+
+use serde_json::Value;
+
+use super::arguments::RescueArguments;
+use super::bootstrap_token::garden_of;
+use super::{Io, Variable, clusters, fail, print, say};
+use crate::api::coordination::LEASE;
+use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, SHOOT_STATE};
+use crate::api::meta::{Key, Resource, text};
+use crate::backup::garden::credentials;
+use crate::base::clock::Clock;
+use crate::base::error::chain;
+use crate::controllers::lease::NAMESPACE as SEED_LEASES;
+use crate::kube::request::ApiRequest;
+use crate::kube::{Client, Error};
+use plan::{GardenObjects, PlannedWrite, RescuePlan, entry_name};
+
+/// How often something is written that others change at the same moment.
+const WRITES_MAX: usize = 50;
+/// The longest answer to a question.
+const ANSWER_BYTES_MAX: usize = 256;
+
+pub(super) fn main(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> u8 {
+    match rescue(io, asked, variable) {
+        Ok(()) => {
+            let RescueArguments { shoot, to, .. } = asked;
+            print(
+                io,
+                &format!(
+                    "Shoot {shoot} belongs to seed {to}, whose agent restores it. Watch its last operation.\n"
+                ),
+            )
+        }
+        Err(why) => fail(io, format_args!("gardenlet rescue: {why}")),
+    }
+}
+
+/// Done once the other seed is responsible.
+fn rescue(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> Result<(), String> {
+    let (_, connection) = garden_of(&asked.way, variable)?;
+    let garden = Client::new(connection, clusters::options(variable)).map_err(|error| chain(&error))?;
+    let (_, first) = look(&garden, asked)?;
+    if first.writes.is_empty() {
+        return Ok(());
+    }
+    let _ = print(io, &describe(&first, asked));
+    if !asked.is_confirmed {
+        confirm(io, &asked.shoot.name)?;
+    }
+    for _ in 0..WRITES_MAX {
+        let (found, plan) = look(&garden, asked)?;
+        let Some(next) = plan.writes.first() else { return Ok(()) };
+        if !first.writes.iter().any(|write| write.what == next.what) {
+            break;
+        }
+        match send(&garden, &found, next) {
+            Ok(()) => {
+                let _ = print(io, &format!("Written: {next}\n"));
+            }
+            Err(error) if error.is_conflict() => {}
+            Err(error) => return Err(format!("{next}: {}; run the command again to go on", chain(&error))),
+        }
+    }
+    Err("the garden changes while the command writes: run it again".to_owned())
+}
+
+fn look(garden: &Client, asked: &RescueArguments) -> Result<(GardenObjects, RescuePlan), String> {
+    let found = read(garden, asked)?;
+    let plan = plan::plan(&found, asked, Clock::system().now())
+        .map_err(|wrong| format!("nothing is written now:\n  {}", wrong.join("\n  ")))?;
+    Ok((found, plan))
+}
+
+fn read(garden: &Client, asked: &RescueArguments) -> Result<GardenObjects, String> {
+    let get = |resource: &Resource, namespace: &str, name: &str| {
+        let key = Key::new(namespace, name);
+        if name.is_empty() {
+            return Ok(Value::Null);
+        }
+        let found = garden.find::<Value>(resource, &key);
+        found
+            .map(Option::unwrap_or_default)
+            .map_err(|error| format!("read {} {key}: {}", resource.kind, chain(&error)))
+    };
+    let (namespace, name) = (asked.shoot.namespace.as_str(), asked.shoot.name.as_str());
+    let mut found = GardenObjects {
+        shoot: get(&SHOOT, namespace, name)?,
+        from: get(&SEED, "", &asked.from)?,
+        lease: get(&LEASE, SEED_LEASES, &asked.from)?,
+        to: get(&SEED, "", &asked.to)?,
+        state: get(&SHOOT_STATE, namespace, name)?,
+        ..GardenObjects::default()
+    };
+    let entry = entry_name(&found);
+    found.entry = get(&BACKUP_ENTRY, namespace, &entry)?;
+    found.source = get(&BACKUP_ENTRY, namespace, &format!("source-{entry}"))?;
+    found.bucket = get(&BACKUP_BUCKET, "", text(&found.entry["spec"]["bucketName"]))?;
+    if !found.bucket.is_null() {
+        found.credentials = credentials(garden, &found.bucket).err().map(|failed| failed.text);
+    }
+    Ok(found)
+}
+
+fn describe(plan: &RescuePlan, asked: &RescueArguments) -> String {
+    let RescueArguments { shoot, from, to, .. } = asked;
+    let mut text = format!(
+        "Seed {to} restores Shoot {shoot} from its ShootState and its last snapshot. Lost with seed {from}:\n"
+    );
+    for lost in &plan.lost {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  - {lost}");
+    }
+    text.push_str("To be written to the garden:\n");
+    for (at, write) in plan.writes.iter().enumerate() {
+        let _ = writeln!(text, "  {}. {write}", at + 1);
+    }
+    let _ = writeln!(
+        text,
+        "A seed that only lost its link to the garden still serves the Shoot to those who reach it. Switch its machines off before you go on."
+    );
+    text
+}
+
+/// Errors: nobody has confirmed the plan.
+fn confirm(io: &mut Io<'_>, name: &str) -> Result<(), String> {
+    if !io.is_terminal {
+        return Err(
+            "nothing was written, because nobody can answer a question here: confirm with --yes".to_owned()
+        );
+    }
+    say(io, format_args!("Enter the name of the Shoot to write this: "));
+    if answer(io.input) == name { Ok(()) } else { Err("nothing was written".to_owned()) }
+}
+
+/// One line.
+fn answer(input: &mut dyn Read) -> String {
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while line.len() < ANSWER_BYTES_MAX && matches!(input.read(&mut byte), Ok(1)) && byte != *b"\n" {
+        line.extend(byte);
+    }
+    String::from_utf8_lossy(&line).trim().to_owned()
+}
+
+/// Replaces the object that the plan is made of: the garden refuses that if somebody has changed it since.
+fn send(garden: &Client, found: &GardenObjects, write: &PlannedWrite) -> Result<(), Error> {
+    let PlannedWrite { resource, subresource, key, changes, .. } = write;
+    let mut object = if **resource == SHOOT { &found.shoot } else { &found.entry }.clone();
+    merge(&mut object, changes);
+    let path = match *subresource {
+        "" => resource.object_path(key),
+        sub => resource.subresource_path(key, sub),
+    };
+    garden.fetch::<Value>(&ApiRequest::replace(path, &object)).map(drop)
+}
+
+fn merge(into: &mut Value, changes: &Value) {
+    match changes {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| merge(&mut into[name], value)),
+        other => *into = other.clone(),
+    }
+}
