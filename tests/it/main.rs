@@ -93,6 +93,8 @@ mod story_shoot_families;
 mod story_shoot_left;
 mod story_shoot_midway;
 mod story_shoot_move;
+mod story_shoot_move_crash;
+mod story_shoot_move_faults;
 mod story_shoot_others;
 mod story_shoot_pods;
 mod story_shoot_rewrite;
