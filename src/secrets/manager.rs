@@ -196,6 +196,11 @@ impl SecretsManager {
         self.known.get(name).map(|secret| &**secret)
     }
 
+    /// Whether a configuration has a Secret, whatever its age.
+    pub(crate) fn has(&self, config: &str) -> bool {
+        self.known.values().any(|secret| secret.label(labels::NAME) == config)
+    }
+
     #[cfg(test)]
     pub(crate) fn all(&self) -> impl Iterator<Item = &StoredSecret> {
         self.known.values().map(|secret| &**secret)

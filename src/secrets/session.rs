@@ -104,6 +104,11 @@ impl Secrets {
         self.manager.get(config)
     }
 
+    /// Whether a configuration has a Secret, whatever its age.
+    pub(crate) fn has(&self, config: &str) -> bool {
+        self.manager.has(config)
+    }
+
     /// Deletes Secrets that were not requested in this run, at the end of a flow that has requested
     /// everything. Errors: the first request that fails; the others are deleted nevertheless.
     pub fn clean_up(&mut self) -> Result<(), Error> {

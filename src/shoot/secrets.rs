@@ -123,6 +123,12 @@ pub fn ensure(
     Ok(EnsuredSecrets::All(ShootSecrets(sets.collect())))
 }
 
+/// The keys, CAs and tokens that a move must not change, and of which there is no Secret.
+pub(crate) fn lost(view: &ShootView, has: impl Fn(&str) -> bool) -> Vec<String> {
+    let kept = authorities(view).into_iter().chain(keys(view)).filter(|(_, options)| options.persist);
+    kept.map(|(config, _)| config.name().to_owned()).filter(|name| !has(name)).collect()
+}
+
 /// Deletes unused Secrets. A flow calls it after it has succeeded. Errors: the first one of the seed.
 pub(crate) fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     // The certificate is in use even if it was not requested because no address was known.
@@ -269,6 +275,21 @@ mod tests {
         let expected = "ca,ca-client,ca-etcd,ca-etcd-peer,ca-front-proxy,ca-istio-basic-auth-server,\
                         kube-apiserver-etcd-encryption-key,kube-apiserver-static-token,service-account-key";
         assert_eq!(ours.join(","), expected);
+    }
+
+    #[test]
+    fn a_move_must_not_make_keys_anew() {
+        let view = golden("s1");
+        let all = lost(&view, |_| false);
+        assert_eq!(all.len(), AUTHORITIES.len() + 3);
+        let table: [(&[&str], &[&str]); 3] = [
+            (&[], &[]),
+            (&["ca"], &["ca"]),
+            (&[SERVICE_ACCOUNT_KEY, CA_CLIENT], &[CA_CLIENT, SERVICE_ACCOUNT_KEY]),
+        ];
+        for (missing, expected) in table {
+            assert_eq!(lost(&view, |name| !missing.contains(&name)), expected);
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::left::{Words, differences};
 use crate::sampling::{Sample, is_limited};
 use crate::world::{Agent, World, is_write_of_agent};
 use support::TestCluster;
+use support::garden::authorizer::USER_PREFIX;
 use support::http::faults::{Action, Seen, failure};
 use support::json::text;
 
@@ -138,6 +139,8 @@ struct State {
 pub(crate) struct FaultPoints {
     at: Option<Point>,
     agent: Weak<Agent>,
+    /// The agent's user in the garden, where other seeds may have agents of their own.
+    user: String,
     words: Words,
     state: Mutex<State>,
 }
@@ -146,7 +149,8 @@ impl FaultPoints {
     pub(crate) fn new(agent: &Arc<Agent>, at: Option<&Point>) -> Arc<Self> {
         let words =
             Words::new(&[(r"-[0-9a-f]{8}(-[a-z0-9]{5})?\b", "-<hash>"), (r"-[0-9a-f]{10}\b", "-<template>")]);
-        Arc::new(Self { at: at.cloned(), agent: Arc::downgrade(agent), words, state: Mutex::default() })
+        let user = format!("{USER_PREFIX}{}", agent.settings().seed_config.name);
+        Arc::new(Self { at: at.cloned(), agent: Arc::downgrade(agent), user, words, state: Mutex::default() })
     }
 
     /// Counts in garden and seed from now on.
@@ -172,13 +176,13 @@ impl FaultPoints {
         let faults = cluster.faults();
         // While its connections are cut, the agent might still use one to make another write.
         let points = self.clone();
-        faults.when(move |seen| is_own_write(seen) && points.state().is_dead).then(Action::Drop);
+        faults.when(move |seen| points.is_own_write(seen) && points.state().is_dead).then(Action::Drop);
         let points = self.clone();
         let is_hit = move |seen: &Seen| {
-            if is_own_write(seen) {
+            if points.is_own_write(seen) {
                 concerns(seen) && points.hits(Kind::Write, server, seen)
             } else {
-                is_read(seen, "list") && points.hits(Kind::List, server, seen)
+                points.is_read(seen, "list") && points.hits(Kind::List, server, seen)
             }
         };
         faults.when(is_hit).then(self.action());
@@ -186,7 +190,22 @@ impl FaultPoints {
         let begins = Arc::new(move |seen: &Seen| points.hits(Kind::Event, server, seen));
         let is_late = self.at.as_ref().is_some_and(|point| point.fault == Fault::LateEvents);
         let action = if is_late { Action::Late(begins, BLIND) } else { Action::Blind(begins, BLIND) };
-        faults.when(|seen| is_read(seen, "watch")).then(action);
+        let points = self.clone();
+        faults.when(move |seen| points.is_read(seen, "watch")).then(action);
+    }
+
+    /// Whether it is a write of the agent: stories themselves use an administrator's identity.
+    fn is_own_write(&self, seen: &Seen) -> bool {
+        is_write_of_agent(seen) && seen.user != "admin" && self.is_of_agent(seen)
+    }
+
+    fn is_read(&self, seen: &Seen, verb: &str) -> bool {
+        seen.info.verb == verb && seen.user_agent.starts_with("gardenlet/") && self.is_of_agent(seen)
+    }
+
+    /// False if it is of the agent of another seed.
+    fn is_of_agent(&self, seen: &Seen) -> bool {
+        !seen.user.starts_with(USER_PREFIX) || seen.user == self.user
     }
 
     /// The fault as an action of the server for writes and lists.
@@ -330,15 +349,6 @@ impl State {
         self.writes.push(name.clone());
         name
     }
-}
-
-/// Whether it is a write of the agent: stories themselves use an administrator's identity.
-fn is_own_write(seen: &Seen) -> bool {
-    is_write_of_agent(seen) && seen.user != "admin"
-}
-
-fn is_read(seen: &Seen, verb: &str) -> bool {
-    seen.info.verb == verb && seen.user_agent.starts_with("gardenlet/")
 }
 
 /// `seed: POST secrets ca`. The name of a patch of a Shoot's status contains its state, because some patches come in any

@@ -94,6 +94,8 @@ mod story_shoot_left;
 mod story_shoot_lost;
 mod story_shoot_midway;
 mod story_shoot_move;
+mod story_shoot_move_crash;
+mod story_shoot_move_faults;
 mod story_shoot_move_told;
 mod story_shoot_others;
 mod story_shoot_pods;

@@ -49,7 +49,7 @@ const IMAGE: &str = "registry.example.org/gardenlet:1";
 /// One seed. The world ends last.
 pub(crate) struct Side {
     playing: Playing,
-    pub(crate) agent: Agent,
+    pub(crate) agent: Arc<Agent>,
     pub(crate) site: Site,
     pub(crate) player: Player,
     /// The address of its nodes.
@@ -62,7 +62,7 @@ impl Side {
         let node_addresses = vec![address.to_owned()];
         let etcds = Some(shared.etcds.at(world.name));
         let site = world.site_with(SiteOptions { node_addresses, etcds, ..SiteOptions::default() });
-        let agent = world.agent_of(&site, &config(&world, address));
+        let agent = Arc::new(world.agent_of(&site, &config(&world, address)));
         let player = Player::of(&["backupbuckets"]);
         let leaving = |what: &str| json!({"state": {"of": what}});
         player.behave("extensions", Manners { status: leaving("the extension"), ..Manners::default() });
@@ -212,17 +212,20 @@ impl Stage {
         assert_eq!(self.etcds.ledger.problems(), Vec::<String>::new());
     }
 
-    /// Waits until the last operation is so and nothing waits for the agent, and checks the data after each change of the
-    /// garden. The Shoot as it is then.
+    /// Waits until the last operation is so and nothing waits for the agent. The Shoot as it is then.
     pub(crate) fn until(&self, line: &str) -> Value {
+        self.wait_for(line, |shoot| {
+            Operation::of(shoot).is_some_and(|operation| operation.line() == line) && is_observed(shoot)
+        })
+    }
+
+    /// Waits until the Shoot is so, and checks the data after each change of the garden. The Shoot as it is then.
+    pub(crate) fn wait_for(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let found = self.garden().wait_on(&pace::clock(), 2 * PATIENCE, |_| {
             self.check();
-            let shoot = self.shoot();
-            let is_observed = shoot["status"]["observedGeneration"] == shoot["metadata"]["generation"];
-            let is_done = Operation::of(&shoot).is_some_and(|operation| operation.line() == line);
-            (is_done && is_observed).then_some(shoot)
+            Some(self.shoot()).filter(&is_so)
         });
-        found.unwrap_or_else(|| panic!("waited in vain for {line}: {}", self.shoot()["status"]))
+        found.unwrap_or_else(|| panic!("waited in vain for {what}: {}", self.shoot()["status"]))
     }
 
     /// A client of the Shoot with the credentials that the garden gives to its owner. It knows the name of the API server.
@@ -280,6 +283,11 @@ impl Stage {
             assert_eq!(side.site.complaints(), Vec::<String>::new());
         }
     }
+}
+
+/// Nothing waits for the agent.
+pub(crate) fn is_observed(shoot: &Value) -> bool {
+    shoot["status"]["observedGeneration"] == shoot["metadata"]["generation"]
 }
 
 /// What was acknowledged: the name of an object, and its UID.

@@ -148,12 +148,12 @@ fn words() -> Words {
         (r#""resourceVersion":"\d+""#, r#""resourceVersion":"<version>""#),
         (r"\b10\.\d+\.\d+\.\d+\b", "<address>"),
         // At its start an agent reconciles earlier Shoots.
-        (r#""type":"(Create|Reconcile)""#, r#""type":"<operation>""#),
+        (r#""type":"(Create|Reconcile|Restore)""#, r#""type":"<operation>""#),
     ])
 }
 
 /// Garden, seed and Shoot, as far as they belong to the Shoot.
-fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
+pub(crate) fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
     let (words, plane) = (words(), technical_id(NAME));
     // A ShootState has the data of the seed's Secrets, a minute later.
     let is_ours =
@@ -233,11 +233,19 @@ fn is_well(shoot: &Value) -> bool {
 /// The objects at the end: once they equal those of a run without a kill or, without an example, once nothing changes
 /// any longer.
 pub(crate) fn rest(world: &World, site: &Site, example: Option<&[(String, Value)]>) -> Vec<(String, Value)> {
+    rest_of(|| left(world, site), example)
+}
+
+/// The same of other objects, among which is a Shoot.
+pub(crate) fn rest_of(
+    left: impl Fn() -> Vec<(String, Value)>,
+    example: Option<&[(String, Value)]>,
+) -> Vec<(String, Value)> {
     let (clock, real) = (pace::clock(), Clock::system());
     let deadline = clock.mono() + PATIENCE;
     let mut last = Vec::new();
     loop {
-        let found = left(world, site);
+        let found = left();
         let mut different = differences(example.unwrap_or(&last), &found);
         // Findings of care change at their own time.
         let shoot = found.iter().find(|(_, object)| object["kind"] == "Shoot").map(|(_, shoot)| shoot);

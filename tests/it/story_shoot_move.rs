@@ -12,7 +12,7 @@ use support::shoot::buckets::RAISE;
 use support::shoot::object::{Workerless, technical_id};
 
 const MIGRATED: &str = "Migrate Succeeded 100";
-const RESTORED: &str = "Restore Succeeded 100";
+pub(crate) const RESTORED: &str = "Restore Succeeded 100";
 
 /// What a Shoot is for its owner: its CA, what it holds, and a token of an account.
 pub(crate) struct Identity {
@@ -28,7 +28,10 @@ pub(crate) fn created(stage: &Stage) -> Identity {
     stage.until("Create Succeeded 100");
     let owner = stage.owner();
     let account = json!({"metadata": {"name": "app"}});
-    owner.create::<Value>(&SERVICE_ACCOUNT, "default", &account).unwrap();
+    // The owner gets rights after the Shoot is created.
+    wait_for("the rights of the owner", || {
+        owner.create::<Value>(&SERVICE_ACCOUNT, "default", &account).ok().map(drop)
+    });
     let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"expirationSeconds": 86_400}});
     let key = Key::new("default", "app");
@@ -84,7 +87,7 @@ pub(crate) fn is_at(stage: &Stage, side: &Side, before: &Identity) {
 }
 
 /// Nothing of the Shoot is left on the seed that it has left, nor in its bucket.
-fn has_left(stage: &Stage, side: &Side) {
+pub(crate) fn has_left(stage: &Stage, side: &Side) {
     assert_eq!(side.left(), [""; 0]);
     wait_for("the end of the old snapshots", || stage.snapshots(side).is_empty().then_some(()));
     assert!(side.site.server(&technical_id(NAME)).is_none());

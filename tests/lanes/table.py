@@ -24,7 +24,10 @@ NEEDS = {
     "charts": ["tools"], "boards": ["shipped"], "sizes": ["tools", "shipped"], "packages": ["tools", "shipped"],
     "cluster": ["tools", "shipped"],
 }
-CRASHES_OF_SHOOTS = ["story_shoot_crash", "story_shoot_sleep_crash", "story_shoot_rotation_crash", "a_kill_in_a_deletion_changes_nothing"]
+CRASHES_OF_SHOOTS = [
+    "story_shoot_crash", "story_shoot_sleep_crash", "story_shoot_rotation_crash", "story_shoot_move_crash",
+    "a_kill_in_a_deletion_changes_nothing",
+]
 
 
 def it(name="it", words=()):

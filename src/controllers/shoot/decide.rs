@@ -300,11 +300,13 @@ const fn is_moving(operation: Operation) -> bool {
     matches!(operation, Operation::Migrate | Operation::Restore)
 }
 
-/// Why the Shoot may not leave this seed: the garden has to confirm that the other seed is ready. Texts of upstream.
+/// Why the Shoot may not leave this seed: the garden has to confirm that the other seed is ready. A garden that no longer says it
+/// has confirmed it before the migration began. Texts of upstream.
 fn migration_problem(shoot: &Value) -> Option<String> {
     let constraints = shoot["status"]["constraints"].as_array().into_iter().flatten();
     let name = text(&shoot["metadata"]["name"]);
     match constraints.into_iter().find(|each| each["type"] == READY_FOR_MIGRATION) {
+        None if shoot["status"]["lastOperation"]["type"] == "Migrate" => None,
         None => Some(format!(
             "waiting for confirmation that destination Seed is available to host the control plane of Shoot {name}"
         )),
@@ -742,6 +744,7 @@ mod tests {
     #[test]
     fn a_shoot_leaves_when_the_garden_has_confirmed_the_other_seed() {
         let leaves = ("/spec/seedName", json!("other"));
+        let begun = (LAST, json!({"type": "Migrate", "state": "Error"}));
         let blocked = |why: &str| ShootDecision::Blocked { why: why.to_owned(), after: CONFIRMED_AGAIN };
         let missing = "waiting for confirmation that destination Seed is available to host the control plane of Shoot s";
         let refused =
@@ -750,11 +753,11 @@ mod tests {
             (vec![leaves.clone()], blocked(missing)),
             (vec![leaves.clone(), confirmed("False")], blocked(refused)),
             (vec![leaves.clone(), confirmed("True")], ShootDecision::Now(Operation::Migrate)),
+            // A second try of a migration that was confirmed.
+            (vec![leaves.clone(), begun.clone()], ShootDecision::Now(Operation::Migrate)),
+            (vec![leaves.clone(), begun.clone(), confirmed("False")], blocked(refused)),
             // Bound to this seed again.
-            (
-                vec![(LAST, json!({"type": "Migrate", "state": "Error"}))],
-                ShootDecision::Now(Operation::Restore),
-            ),
+            (vec![begun], ShootDecision::Now(Operation::Restore)),
         ];
         for (changes, expected) in table {
             assert_eq!(decided(&with(&changes), &seed(), &settings()), expected, "{changes:?}");

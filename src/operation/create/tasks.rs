@@ -14,6 +14,8 @@ use crate::shoot::{garden, namespace as plane, state};
 use crate::shoot::{rotation, secrets};
 
 use super::super::components;
+use super::super::components::etcd::plain::moving::ACCEPT_LOSS;
+use super::super::snapshots::accepts_loss;
 use super::super::work::Work;
 use super::super::{cluster, status};
 
@@ -47,11 +49,22 @@ pub(crate) fn identity(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed>
 
 pub(crate) fn secrets(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     if work.session.is_none() {
-        if let Some(state) = work.inputs.state.as_ref().filter(|_| work.facts.restores()) {
+        let state = work.inputs.state.as_ref().filter(|_| work.facts.restores());
+        if let Some(state) = state {
             // Before any other is generated.
             state::create_secrets(&work.env.seed, work.plane(), state)?;
         }
-        work.session = Some(Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?);
+        let session = Secrets::load(work.place.clone(), &rotation::rotation(&work.view))?;
+        let lost = secrets::lost(&work.view, |name| session.has(name));
+        if state.is_some() && !lost.is_empty() && !accepts_loss(&work.shoot) {
+            return Err(Failed::new(format!(
+                "ShootState {} of the garden lacks the Secrets of {}, and other ones would lock out the clients of the Shoot, or make its data \
+                 unreadable: add them from a backup of the garden, or annotate the Shoot with {ACCEPT_LOSS}=true to make new ones",
+                work.key(),
+                lost.join(", ")
+            )));
+        }
+        work.session = Some(session);
     }
     let Some(session) = &mut work.session else { return Ok(TaskStep::Done) };
     let outside = work.results.outside.get();

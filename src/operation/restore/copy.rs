@@ -109,6 +109,10 @@ fn leaving(work: &Work) -> Result<Vec<Leaving>, Failed> {
 
 /// Deletes the entry and the backups in the other bucket, without the time that deleted backups are usually kept.
 pub(in super::super) fn delete_source(work: &Work) -> Result<TaskStep, Failed> {
+    // An earlier try may have deleted it, and the garden forbids writes to an entry that is not there.
+    if source(&work.shoot).find(&work.env.garden)?.is_none() {
+        return Ok(TaskStep::Done);
+    }
     garden::force_deletion(&work.env.garden, &source(&work.shoot))?;
     SOURCE_ENTRY.delete(work)
 }

@@ -6,8 +6,8 @@
 //!   the Job is called so. It reads back what it has stored, and stores nothing if the newest snapshot is a final one of the
 //!   same revision.
 //! - `etcd copy` copies the newest snapshot from the bucket of Secret `source-etcd-backup` to that of Secret `etcd-backup`, and
-//!   drops the mark. Without an intact final snapshot it waits for `--wait`, and then fails. With `--accept-loss` it takes what
-//!   there is instead, which may be nothing.
+//!   drops the mark. It reads back what it has stored. Without a final snapshot it waits for `--wait`, and then fails; with a
+//!   broken one it fails at once. With `--accept-loss` it takes what there is instead, which may be nothing.
 
 use std::time::Duration;
 
@@ -154,17 +154,21 @@ fn take(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<V
         }
     };
     let file = stored.file();
-    let read = etcds.buckets.list(&bucket, prefix)?.into_iter().find(|found| found.file() == file);
-    if read.is_none_or(|read| read.is_broken) {
-        etcds.buckets.drop_file(&bucket, prefix, &file);
-        return Err(format!(
-            "{file} of s3://{bucket}/{prefix}: the store has something else: the checksum is wrong"
-        ));
-    }
+    read_back(etcds, &bucket, prefix, &file)?;
     Ok(
         json!({"snapshot": file, "revision": stored.revision, "databaseBytes": 4096, "databaseBytesInUse": 1024,
         "time": rfc3339(now)}),
     )
+}
+
+/// Deletes what was stored if it is not what was sent.
+fn read_back(etcds: &Etcds, bucket: &str, prefix: &str, file: &str) -> Result<(), String> {
+    let read = etcds.buckets.list(bucket, prefix)?.into_iter().find(|found| found.file() == file);
+    if read.is_some_and(|read| !read.is_broken) {
+        return Ok(());
+    }
+    etcds.buckets.drop_file(bucket, prefix, file);
+    Err(format!("{file} of s3://{bucket}/{prefix}: the store has something else: the checksum is wrong"))
 }
 
 fn copy(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<Ending, String> {
@@ -184,7 +188,10 @@ fn copy(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<E
         Ok(None) => format!("{from}: there are no snapshots"),
         Err(why) => why.clone(),
     };
-    if !why.is_empty() && is_patient(shared, pod, words) {
+    // A broken one does not get better.
+    let is_broken =
+        newest.as_ref().is_ok_and(|newest| newest.as_ref().is_some_and(|newest| newest.is_broken));
+    if !why.is_empty() && !is_broken && is_patient(shared, pod, words) {
         return Ok(Ending::Waits);
     }
     let newest = newest?;
@@ -199,7 +206,9 @@ fn copy(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<E
         Some(mut copied) => {
             copied.is_final = false;
             (told["snapshot"], told["revision"]) = (json!(copied.file()), json!(copied.revision));
+            let file = copied.file();
             etcds.buckets.put(&target, prefix, copied)?;
+            read_back(etcds, &target, prefix, &file)?;
         }
         None => told["startsEmpty"] = json!(etcds.buckets.list(&target, prefix)?.is_empty()),
     }
