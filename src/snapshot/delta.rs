@@ -8,7 +8,6 @@ use std::io::{self, BufReader, Read};
 use serde::Deserialize;
 
 use super::error::Error;
-use super::name::SnapshotName;
 use crate::format::{base64, view};
 use crate::limits;
 
@@ -38,9 +37,12 @@ pub(super) struct DeltaStep {
     pub(super) events: Vec<DeltaEvent>,
 }
 
-/// The first revision that a snapshot may contain, as its name says.
-pub(super) fn first_revision(name: &SnapshotName) -> u64 {
-    name.text.split('-').nth(1).and_then(|first| first.parse().ok()).unwrap_or(name.revision)
+/// A number of an event: JSON of protocol buffers omits it if it is 0.
+fn number(of: &Value, name: &str) -> Result<u64, String> {
+    match &of[name] {
+        Value::Null => Ok(0),
+        value => value.as_u64().ok_or_else(|| format!("{name} is no number")),
+    }
 }
 
 #[derive(Deserialize)]
@@ -320,12 +322,5 @@ mod tests {
         assert_eq!(long, Err("snapshot d is broken: an event is longer than any of an etcd".to_owned()));
         // What a kube-apiserver gives to one lease, and the largest value of etcd, fit.
         const { assert!(LIMITS.revision_events > 1_000 && LIMITS.event_bytes > 4 * (10 << 20) / 3) };
-    }
-
-    #[test]
-    fn a_name_says_where_a_snapshot_begins() {
-        let first = |text: &str| first_revision(&SnapshotName::parse(text).unwrap());
-        assert_eq!(first("Incr-00000010-00000012-2.gz"), 10);
-        assert_eq!(first("Full-00000000-1000000012-2.gz"), 0);
     }
 }
