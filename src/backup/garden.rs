@@ -64,8 +64,18 @@ pub fn entry_name(plane: &str, uid: &str) -> String {
 }
 
 /// The BackupEntry of a Shoot, in the namespace of its project.
-pub(crate) fn entry(namespace: &str, name: &str) -> ExtensionObject {
-    ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
+pub(crate) fn entry(shoot: &Value) -> ExtensionObject {
+    let status = &shoot["status"];
+    let name = entry_name(text(&status["technicalID"]), text(&status["uid"]));
+    ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(text(&shoot["metadata"]["namespace"]), name) }
+}
+
+/// The BackupEntry through which a seed reads the backups that a Shoot has on the seed that it has left. The garden's admission knows
+/// this name.
+pub(crate) fn source_entry(shoot: &Value) -> ExtensionObject {
+    let mut entry = entry(shoot);
+    entry.key.name.insert_str(0, "source-");
+    entry
 }
 
 /// What a seed does with a BackupEntry.

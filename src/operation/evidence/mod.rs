@@ -181,12 +181,8 @@ impl Looker<'_> {
         Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
     }
 
-    pub(super) fn backup_entry(&self, must_be_ready: bool) -> LookResult {
-        let uid = text(&self.shoot["status"]["uid"]);
-        let entry = backup::garden::entry(
-            text(&self.shoot["metadata"]["namespace"]),
-            &backup::garden::entry_name(self.plane(), uid),
-        );
+    pub(super) fn backup_entry(&self, expected: Expect) -> LookResult {
+        let entry = backup::garden::entry(self.shoot);
         let found = entry.find(self.garden)?;
         Ok(match found {
             None => missing(format!("BackupEntry {} does not exist in the garden", entry.key.name)),
