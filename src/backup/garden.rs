@@ -20,7 +20,7 @@ pub(crate) const PURPOSE: &str = "shoot.gardener.cloud/purpose";
 /// reason. Upstream triggers one each minute to notice changed credentials; here the bucket controller watches them.
 pub(crate) fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
     let key = Key::cluster(text(&seed["metadata"]["uid"]));
-    write::ensure(garden, &BACKUP_BUCKET, &key, |bucket| {
+    write::ensure(garden, &BACKUP_BUCKET, &key, &|bucket| {
         let before = bucket.clone();
         bucket["metadata"]["ownerReferences"] = json!([owner("Seed", seed, true)]);
         bucket["spec"] = bucket_spec(seed);
@@ -104,7 +104,7 @@ pub(crate) fn deploy_entry(
     now: Timestamp,
 ) -> Result<(), Error> {
     let shoot = wanted.shoot;
-    write::ensure(garden, &BACKUP_ENTRY, &entry.key, |object| {
+    write::ensure(garden, &BACKUP_ENTRY, &entry.key, &|object| {
         ask(object, now);
         if wanted.operation == EntryOperation::Restore {
             object["metadata"]["annotations"][OPERATION] = json!("restore");

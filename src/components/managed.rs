@@ -148,9 +148,9 @@ pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
         && plain(&found) == plain(secret)
     {
         let set = |object: &mut Value| managed.set(object, &other.name);
-        return write::ensure(seed, &MANAGED_RESOURCE, &object, set).map(|object| generation(&object));
+        return write::ensure(seed, &MANAGED_RESOURCE, &object, &set).map(|object| generation(&object));
     }
-    apply(seed, &managed.name, key, secret, |object| managed.set(object, &key.name))
+    apply(seed, &managed.name, key, secret, &|object| managed.set(object, &key.name))
 }
 
 fn generation(object: &Value) -> i64 {
@@ -182,9 +182,9 @@ pub(crate) fn apply(
     name: &str,
     key: &Key,
     wanted: &Value,
-    set: impl Fn(&mut Value),
+    set: &dyn Fn(&mut Value),
 ) -> Result<i64, Error> {
-    write::ensure(seed, &SECRET, key, |object| set_secret(object, wanted))?;
+    write::ensure(seed, &SECRET, key, &|object| set_secret(object, wanted))?;
     let managed = Key::new(key.namespace.as_str(), name);
     release_old_secrets(seed, &managed, key)?;
     write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))

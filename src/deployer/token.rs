@@ -60,7 +60,7 @@ fn is_valid(secret: &Value, now: Timestamp) -> bool {
 pub(crate) fn ensure(garden: &Garden, owner: &Key, now: Timestamp) -> Result<String, Error> {
     let Key { namespace, name } = owner;
     let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
-    let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
+    let secret = write::ensure(garden, &SECRET, &key(namespace, name), &|secret| {
         if !is_valid(secret, now) {
             fill(secret, &id, &fresh, "ManagedSeed", owner, now.plus(VALIDITY));
         }

@@ -103,7 +103,7 @@ impl GardenCredentials {
         annotations: &Value,
         context: &str,
     ) -> Result<Value, Error> {
-        write::ensure(seed, &SECRET, secret, |copy| {
+        write::ensure(seed, &SECRET, secret, &|copy| {
             let old = copy["metadata"]["annotations"].clone();
             copy["metadata"]["annotations"] = annotations.clone();
             copy["metadata"].as_object_mut().into_iter().for_each(|metadata| {

@@ -1,8 +1,6 @@
 //! At each start, the agent updates its trust to the garden's current CA, and removes the credentials that bootstrapped
 //! its identity.
 
-use serde_json::Value;
-
 use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, SERVICE_ACCOUNT};
 use crate::api::meta::{Key, Resource};

@@ -64,7 +64,7 @@ fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
         remedy: "its key kubeconfig is not text; write a kubeconfig into it",
     })?;
     // Relative paths make no sense, so they start at the root of this host.
-    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.select(""));
+    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.current());
     connection.and_then(without_reach).map_err(wrong)
 }
 

@@ -15,8 +15,8 @@ pub(super) const ENTRY: ObjectRow =
 
 fn desired(work: &Work) -> Vec<Desired> {
     vec![Desired {
-        target: entry(work),
-        wish: DesiredExtension::default(),
+        target: garden::entry(&work.shoot),
+        content: DesiredExtension::default(),
         patience: ExtensionPatience::of(&BACKUP_ENTRY),
     }]
 }

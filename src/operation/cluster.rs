@@ -47,7 +47,7 @@ pub(crate) fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value 
 pub(crate) fn sync(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<(), Failed> {
     let wanted = fill(shoot, &inputs.seed, &inputs.profile);
     let key = Key::cluster(text(&wanted["metadata"]["name"]));
-    let written = write::ensure(&env.seed, &CLUSTER, &key, |cluster| {
+    let written = write::ensure(&env.seed, &CLUSTER, &key, &|cluster| {
         for (field, value) in wanted["spec"].as_object().into_iter().flatten() {
             cluster["spec"][field] = value.clone();
         }

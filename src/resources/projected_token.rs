@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::object::text;
 use crate::api::meta::ObjectMeta;
+use crate::components::webhooks;
 
 const SKIP: &str = "projected-token-mount.resources.gardener.cloud/skip";
 const EXPIRATION: &str = "projected-token-mount.resources.gardener.cloud/expiration-seconds";
@@ -50,7 +51,7 @@ pub(super) fn account(object: &Value) -> Option<&str> {
     let (labels, spec) = (&pod["metadata"]["labels"], &pod["spec"]);
     let name = text(&spec["serviceAccountName"]);
     let is_excepted = labels[SKIP].is_string()
-        || labels["app"] == "gardener-resource-manager"
+        || labels["app"] == webhooks::NAME
         || labels["static-pod"] == "true"
         || has_volume(pod, |name| name.starts_with(VOLUME_PREFIX));
     // If the pod itself enables the mount, Kubernetes mounts the token.

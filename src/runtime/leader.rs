@@ -184,7 +184,7 @@ pub(crate) trait ElectionListener: Send + Sync {
     /// Called before each try.
     fn trying(&self) {}
     /// Another process holds the Lease.
-    fn standing(&self, holder: &str) {
+    fn standing_by(&self, holder: &str) {
         let _ = holder;
     }
 }
@@ -329,7 +329,7 @@ impl Elector {
             ElectionStep::Take => self.put(&self.options.holder.clone(), true),
             ElectionStep::Stand => {
                 if let Some(lease) = &self.observed.lease {
-                    self.listener.standing(&lease.spec.holder_identity);
+                    self.listener.standing_by(&lease.spec.holder_identity);
                 }
                 self.step_down();
                 return Ok(false);

@@ -14,7 +14,7 @@ pub fn ensure(
     client: &Client,
     resource: &Resource,
     key: &Key,
-    mutate: impl Fn(&mut Value),
+    mutate: &dyn Fn(&mut Value),
 ) -> Result<Value, Error> {
     let live = client.find::<Value>(resource, key)?;
     let Some(live) = live else {

@@ -26,7 +26,7 @@ const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-time
 /// Requests a token for a component, in Secret `shoot-access-<component>`. An existing token stays.
 pub(crate) fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<(), Error> {
     let key = Key::new(namespace, format!("shoot-access-{component}"));
-    write::ensure(seed, &SECRET, &key, |secret| request(secret, component)).map(drop)
+    write::ensure(seed, &SECRET, &key, &|secret| request(secret, component)).map(drop)
 }
 
 /// Writes the Secrets [`GARDENER`] and [`GARDENER_INTERNAL`]: kubeconfigs to which the requestor adds tokens.
@@ -40,7 +40,7 @@ pub(crate) fn ensure_kubeconfigs(
     let servers = [(GARDENER, out_of_cluster(view, outside)), (GARDENER_INTERNAL, in_cluster(view))];
     for (name, server) in servers {
         let key = Key::new(view.technical_id.as_str(), name);
-        write::ensure(seed, &SECRET, &key, |secret| {
+        write::ensure(seed, &SECRET, &key, &|secret| {
             request(secret, name);
             set_kubeconfig(secret, &view.technical_id, &server, ca);
         })?;

@@ -20,7 +20,7 @@ use crate::runtime::fence::Fence;
 use crate::runtime::pool;
 use crate::shoot::ShootMove;
 
-use super::super::status::{Snapshot, Watch};
+use super::super::status::{CertificateValidity, Snapshot, Watch};
 use super::gather::answered;
 use super::{ReportRow, Sources, StatusReport, Stores, Tone, objects};
 
@@ -57,7 +57,7 @@ pub(super) fn leases(report: &mut StatusReport, snapshot: &Snapshot, sources: Op
     for (name, fence) in &snapshot.leases {
         lease(report, snapshot, name, fence);
     }
-    if let Some((begins, expires)) = snapshot.validity {
+    if let Some(CertificateValidity { begins, expires }) = snapshot.validity {
         let now = snapshot.now;
         let (left, age) = (expires.since(now), now.since(begins));
         let value = json!({"at": rfc3339(expires), "seconds": left.as_secs(), "ageSeconds": age.as_secs()});

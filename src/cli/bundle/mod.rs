@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
+
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
-
-use serde_json::json;
 
 use super::arguments::{CONFIG, is_json, path};
 use super::usage::Usage;

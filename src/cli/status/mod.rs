@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::arguments::CONFIG;
 use super::colour::{Tone, paint};
@@ -272,7 +272,7 @@ impl Agent {
             stop.on_stop(move || attempt.cancel());
             if stop.is_stopped() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
         };
-        let mut socket = SystemDialer.dial_telling((host, self.port), self.patience, &mut opening)?;
+        let mut socket = SystemDialer.dial_telling(host, self.port, self.patience, &mut opening)?;
         let other = socket.try_clone()?;
         stop.on_stop(move || drop(other.shutdown(Shutdown::Both)));
         // The agent refuses other names than this one, and its clients are on its machine.

@@ -16,6 +16,8 @@ use crate::flow::{Failed, TaskStep};
 use crate::format::address::flaw;
 use crate::kube::{Client, Error, ErrorVerdict, ListParams, Seed};
 
+/// The API server of a Shoot: the name of its Deployment and its Service, in certificates, and of its image.
+pub(crate) const KUBE_APISERVER: &str = "kube-apiserver";
 /// The name of the Service.
 pub(crate) const NAME: &str = "kube-apiserver-exposure";
 /// How often to check for a load balancer's address; the interval is upstream's.

@@ -172,7 +172,7 @@ impl Reconciler for EntryReconciler {
         let patience = self.patience(&head);
         let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
         let operation = if leaves { migrate::OPERATION_TYPE } else { status::operation(&object) };
-        let mut round = BackupRound::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
+        let mut round = BackupRound::new(&self.site.garden, &self.site.seed, &KIND, object, cx);
         let result = if leaves {
             migrate::step(&mut round)
         } else if round.is_deleting() {
@@ -203,12 +203,12 @@ fn reconcile(
     let Some((bucket, credentials)) = usable(round, operation)? else {
         return Ok(ReconcileOutcome::After(patience));
     };
-    let wish = wish(round, &bucket);
-    let (BackupPlan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
+    let desired = desired(round, &bucket);
+    let (BackupPlan { asks, state, again, .. }, _) = round.prepare(&credentials, &desired, None)?;
     let is_done = state == State::Succeeded;
     match state {
         State::Unheard => {
-            let failed = round.unheard(&wish.spec["type"], known);
+            let failed = round.unheard(&desired.spec["type"], known);
             round.tell(operation, failed.clone(), failed.text)?;
         }
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
@@ -216,10 +216,10 @@ fn reconcile(
         State::Succeeded => round.report(&succeeded(operation))?,
     }
     if asks {
-        ask(round, operation, &wish)?;
+        ask(round, operation, &desired)?;
     } else if is_done && annotation(&round.object, OPERATION) == "restore" {
         let patch = Patch::annotation(OPERATION, Value::Null);
-        round.garden().patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
+        round.garden.patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
     }
     Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
@@ -256,7 +256,7 @@ fn usable(
 /// The bucket of the entry, or why it cannot be used now.
 fn bucket(round: &BackupRound<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
     let name = text(&round.object["spec"]["bucketName"]);
-    let found = round.garden().find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
+    let found = round.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
     Ok(match found {
         Some(bucket) => decide::check_bucket(&bucket).map(|()| bucket),
         None => Err(problem(format!(
@@ -271,15 +271,15 @@ fn credentials(round: &BackupRound<'_>, bucket: &Value) -> Result<GardenCredenti
     let generated = &bucket["status"]["generatedSecretRef"];
     if generated.is_object() {
         let of = format!("status.generatedSecretRef of BackupBucket {name}");
-        return CredentialsReference::secret(generated).find(round.garden(), &of);
+        return CredentialsReference::secret(generated).find(round.garden, &of);
     }
     let of = format!("spec.credentialsRef of BackupBucket {name}");
-    CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden(), &of)
+    CredentialsReference::read(&bucket["spec"]["credentialsRef"])?.find(round.garden, &of)
 }
 
-fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
+fn desired(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
     let (provider, secret) = (&bucket["spec"]["provider"], round.secret());
-    let mut wish = DesiredExtension::new(json!({
+    let mut desired = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},
@@ -290,29 +290,29 @@ fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
         ("backupBucketProviderStatus", &bucket["status"]["providerStatus"]),
     ];
     for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
-        wish.spec[name] = value.clone();
+        desired.spec[name] = value.clone();
     }
-    wish
+    desired
 }
 
 /// Triggers the extension. The state from another seed is in the ShootState.
-fn ask(round: &BackupRound<'_>, operation: &str, wish: &DesiredExtension) -> Result<(), ReconcileFailure> {
-    let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
+fn ask(round: &BackupRound<'_>, operation: &str, desired: &DesiredExtension) -> Result<(), ReconcileFailure> {
+    let (target, seed, now) = (round.target(), round.seed, round.cx.clock.now());
     if operation != "Restore" {
-        return Ok(target.deploy(seed, wish, now)?);
+        return Ok(target.deploy(seed, desired, now)?);
     }
     let owners = round.object["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
     let key = Key::new(round.key().namespace, shoot);
-    let Some(state) = state::find(round.garden(), &key)? else {
+    let Some(state) = state::find(round.garden, &key)? else {
         return Err(ReconcileFailure::retry(format!(
             "the garden has no ShootState {key}, from which the BackupEntry is to be restored: the seed that it has left \
              makes it; if that cannot do so any more, create one with an empty spec"
         )));
     };
     let memory = extension_state(&state, &target.resource.kind, &target.key.name, None);
-    Ok(target.restore(seed, wish, &memory, now)?)
+    Ok(target.restore(seed, desired, &memory, now)?)
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ pub(super) fn ensure_token<'a>(
         write::delete(&this.site.seed, &SECRET, &key)?;
         return Ok(None);
     };
-    write::ensure(&this.site.seed, &SECRET, &key, |secret| {
+    write::ensure(&this.site.seed, &SECRET, &key, &|secret| {
         ask_for_token(secret, installation, registration);
     })?;
     Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))

@@ -123,7 +123,7 @@ impl AnnotatedReconciler {
 fn register(base: &ManagedSeedContext, subject: &Subject) -> Result<(), Failed> {
     let config = &subject.config()?["seedConfig"];
     let key = Key::cluster(subject.name());
-    write::ensure(&base.site.garden, &SEED, &key, |seed| {
+    write::ensure(&base.site.garden, &SEED, &key, &|seed| {
         if seed["spec"].is_null() {
             seed["spec"] = config["spec"].clone();
         } else {

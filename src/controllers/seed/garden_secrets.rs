@@ -33,7 +33,7 @@ pub(super) fn reconcile(garden: &Garden, seed: &Seed, name: &str) -> Result<(), 
     // A garden without monitoring has none, and this agent installs no monitoring that needs it.
     if let Some(source) = all.iter().find(|secret| role(secret) == MONITORING) {
         let key = Key::new(GARDEN_NAMESPACE, format!("seed-{}", text(&source["metadata"]["name"])));
-        write::ensure(seed, &SECRET, &key, |replica| set_replica(replica, source))?;
+        write::ensure(seed, &SECRET, &key, &|replica| set_replica(replica, source))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::api::meta::text;
 use crate::api::selector::matches;
 use crate::base::cut::head;
+use crate::components::webhooks;
 use crate::limits;
 
 /// The longest timeout of a webhook for critical resources.
@@ -217,7 +218,7 @@ pub(super) enum WebhookProblem {
 /// Whether a list of configurations should include it, because Gardener did not create it.
 pub(super) fn is_foreign(configuration: &Value) -> bool {
     let label = |name: &str| text(&configuration["metadata"]["labels"][name]);
-    label("app") != "gardener-resource-manager" && label("resources.gardener.cloud/managed-by") != "gardener"
+    label("app") != webhooks::NAME && label("resources.gardener.cloud/managed-by") != "gardener"
 }
 
 /// The first problem of a configuration. `kind` is its kind.

@@ -160,7 +160,7 @@ impl Requests<'_> {
             "" => Value::Null,
             text => serde_json::from_str(text)?,
         };
-        let written = write::ensure(self.target, &SERVICE_ACCOUNT, &key, |account| {
+        let written = write::ensure(self.target, &SERVICE_ACCOUNT, &key, &|account| {
             account["metadata"]["labels"] = labels.clone();
             account["automountServiceAccountToken"] = json!(false);
         });
@@ -198,7 +198,7 @@ impl Requests<'_> {
                 let client = self.target;
                 let found = client.find::<Value>(&SECRET, &target)?;
                 let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
-                write::ensure(client, &SECRET, &target, |secret| content::put(secret, &data))?;
+                write::ensure(client, &SECRET, &target, &|secret| content::put(secret, &data))?;
                 json!({"token": null, "bundle.crt": null, "kubeconfig": null})
             }
         };

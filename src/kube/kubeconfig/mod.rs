@@ -155,6 +155,11 @@ impl Kubeconfig {
         keep_first(&mut self.0.contexts, contexts);
     }
 
+    /// The connection of the context that `current-context` names. Errors: as [`Self::select`].
+    pub fn current(&self) -> Result<Connection, Error> {
+        self.select(&self.0.current_context)
+    }
+
     /// The connection of a context, or of `current-context` if it is empty. Errors: [`Error::Invalid`] for
     /// missing, contradictory or unsupported settings.
     pub fn select(&self, context: &str) -> Result<Connection, Error> {

@@ -62,7 +62,7 @@ pub(in super::super) const SOURCE_ENTRY: ObjectRow = ObjectRow {
 };
 
 fn desired(target: ExtensionObject) -> Desired {
-    Desired { target, wish: DesiredExtension::default(), patience: ExtensionPatience::of(&BACKUP_ENTRY) }
+    Desired { target, content: DesiredExtension::default(), patience: ExtensionPatience::of(&BACKUP_ENTRY) }
 }
 
 /// The garden accepts it only while the entry of the Shoot still names the other bucket.

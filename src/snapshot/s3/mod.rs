@@ -272,14 +272,14 @@ impl S3 {
     fn pages<T>(
         &self,
         doing: &str,
-        kind: (&'static str, &'static str),
+        kind: &ListKind,
         read: impl Fn(&str, ListRequest<'_>) -> Result<Page<T>, &'static str>,
     ) -> Result<Vec<T>, Error> {
         let refused = |why: String| Error::Refused { doing: self.doing(doing), why };
         let until = self.real.mono().saturating_add(self.pace.list);
         let (mut all, mut next) = (Vec::new(), Vec::new());
         for _ in 0..limits::SNAPSHOT_LIST_PAGES_MAX {
-            let mut query = vec![kind, ("prefix", self.folder.as_str())];
+            let mut query = vec![(kind.parameter, kind.value), ("prefix", self.folder.as_str())];
             query.extend(next.iter().map(|(name, value): &(&str, String)| (*name, value.as_str())));
             let total = until.saturating_sub(self.real.mono()).min(self.pace.answer);
             if total.is_zero() {
@@ -329,7 +329,7 @@ impl SnapshotStore for S3 {
     }
 
     fn sweep(&self, now: Timestamp) -> Result<(), Error> {
-        let all = self.pages("list uploads that were not finished", ("uploads", ""), list::uploads)?;
+        let all = self.pages("list uploads that were not finished", &UPLOADS, list::uploads)?;
         let is_old = |upload: &Unfinished| now.unix().saturating_sub(upload.begun.unix()) > LEFTOVER_S;
         for Unfinished { key, id, .. } in all.into_iter().filter(is_old) {
             let query = [("uploadId", id.as_str())];

@@ -8,6 +8,7 @@ use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SE
 use crate::api::meta::Resource;
 use crate::base::sorted::SortedMap;
 use crate::components::apply::{Keep, apply, apply_keeping};
+use crate::components::exposure::KUBE_APISERVER;
 use crate::components::{archive, content};
 use crate::kube::{Error, Seed};
 use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
@@ -28,7 +29,7 @@ pub(crate) use references::read;
 pub use references::{Texts, references};
 
 /// The name of Deployment, Service and PodDisruptionBudget.
-pub(crate) const NAME: &str = "kube-apiserver";
+pub(crate) const NAME: &str = KUBE_APISERVER;
 
 /// The volume of the certificate for a wildcard domain.
 const WILDCARD: &str = "tls-sni-0";

@@ -33,7 +33,7 @@ use crate::shoot::{Outside, RotationPhase, ShootView, addresses, issuer, wildcar
 const PODS: &str = "app=kubernetes,role=apiserver";
 
 pub(crate) static COMPONENT: Component = Component {
-    images: &["kube-apiserver"],
+    images: &[NAME],
     certificates,
     workloads: &[Workload::Deployment(NAME)],
     stops: Turn::Server,
@@ -278,7 +278,7 @@ fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let mut objects = super::fill(&super::Input {
         namespace,
         kubernetes,
-        image: &work.env.images.find("kube-apiserver", &view.kubernetes_version)?,
+        image: &work.env.images.find(NAME, &view.kubernetes_version)?,
         replicas: wanted,
         services: &view.services,
         external_hostname: &view.internal.server(),
