@@ -32,7 +32,7 @@ pub(crate) fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> 
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
     for copy in copies(view, made.ca_bundle(), Value::Object(client)) {
         let key = Key::new(view.namespace.as_str(), format!("{}.{}", view.name, copy.name));
-        write::ensure(garden, &copy.resource, &key, |object| set(object, view, &copy))?;
+        write::ensure(garden, &copy.resource, &key, &|object| set(object, view, &copy))?;
     }
     Ok(TaskStep::Done)
 }

@@ -43,7 +43,7 @@ pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &ShootView) -> Resu
         }
         data[entry] = json!(base64::encode(&answer.body));
     }
-    write::ensure(garden, &SECRET, &copy(view), |secret| set(secret, view, &data))?;
+    write::ensure(garden, &SECRET, &copy(view), &|secret| set(secret, view, &data))?;
     Ok(())
 }
 

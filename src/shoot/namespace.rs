@@ -31,7 +31,7 @@ pub(crate) fn ensure(
     let key = Key::cluster(view.technical_id.as_str());
     let types = extension_types(&view.extensions, registrations);
     let chance = random::unit();
-    let namespace = write::ensure(seed, &NAMESPACE, &key, |object| set(object, view, &types, chance))?;
+    let namespace = write::ensure(seed, &NAMESPACE, &key, &|object| set(object, view, &types, chance))?;
     if namespace["metadata"]["deletionTimestamp"].is_string() {
         let why = format!("namespace {} of the seed is being deleted", view.technical_id);
         return Ok(TaskStep::again(TERMINATING_AGAIN, why));

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::template::Expression;
 use super::{Chart, ValuesTable};
 use crate::base::sorted::SortedSet;
-use crate::format::number;
+use crate::format::{number, view};
 use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
 
 mod formats;
@@ -34,7 +34,7 @@ pub(super) fn check(chart: &Chart, values: &ValuesTable) -> Option<String> {
 
 fn check_into(chart: &Chart, values: &ValuesTable, report: &mut String) {
     if let Some(schema) = &chart.schema {
-        let problems = match serde_json::from_slice(schema) {
+        let problems = match view::json(schema) {
             Ok(schema) => check_one(&schema, &Value::Object(values.clone())),
             Err(error) => format!("{error}"),
         };

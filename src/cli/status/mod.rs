@@ -22,6 +22,7 @@ use crate::config::settings::ListenAddress;
 use crate::format::address::authority;
 use crate::format::duration;
 use crate::format::time::rfc3339;
+use crate::format::view;
 use crate::limits;
 use crate::net::dial::{Dial as _, DialAttempt, SystemDialer};
 
@@ -178,7 +179,7 @@ struct Answer {
 impl Answer {
     fn new(text: String, is_json: bool) -> Result<Self, String> {
         let is_good = if is_json {
-            let page: Value = serde_json::from_str(&text).map_err(|_| NO_AGENT.to_owned())?;
+            let page = view::json(text.as_bytes()).map_err(|_| NO_AGENT.to_owned())?;
             let verdict = page["verdict"]["text"].as_str().ok_or(NO_AGENT)?;
             AgentState::of_line(verdict).is_good()
         } else {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION};
-use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
+use crate::api::meta::{Key, ObjectMeta, annotation, text};
 use crate::backup::decide::{self, BackupPlan, State};
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
@@ -57,7 +57,6 @@ const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_
 struct EntryHead {
     metadata: ObjectMeta,
     spec: EntrySpec,
-    #[serde(deserialize_with = "or_default")]
     status: EntryStatus,
 }
 
@@ -65,7 +64,6 @@ struct EntryHead {
 #[serde(rename_all = "camelCase", default)]
 struct EntrySpec {
     bucket_name: String,
-    #[serde(deserialize_with = "or_default")]
     seed_name: String,
 }
 
@@ -73,7 +71,6 @@ struct EntrySpec {
 #[serde(rename_all = "camelCase", default)]
 struct EntryStatus {
     last_operation: Option<LastOperation>,
-    #[serde(deserialize_with = "or_default")]
     seed_name: String,
 }
 
@@ -323,7 +320,7 @@ mod tests {
         let last = (!last.0.is_empty()).then(|| json!({"type": last.0, "state": last.1}));
         let seed = |name: &str| if name.is_empty() { Value::Null } else { json!(name) };
         let annotations = if asked.is_empty() { json!({}) } else { json!({OPERATION: asked}) };
-        serde_json::from_value(json!({"metadata": {"name": "e", "annotations": annotations},
+        view::read(json!({"metadata": {"name": "e", "annotations": annotations},
             "spec": {"bucketName": "b", "seedName": seed(wanted)},
             "status": {"seedName": seed(present), "lastOperation": last}}))
         .unwrap()

@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
@@ -80,19 +79,6 @@ struct KnownNamespace {
     failures: u32,
 }
 
-/// The fields that are read from a workload.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Workload {
-    spec: Scale,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Scale {
-    replicas: Option<i64>,
-}
-
 /// The decision from the workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ServingPlan {
@@ -140,7 +126,7 @@ impl ShootServing {
     }
 
     fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {
-        let found = self.seed.find_plain::<Workload>(&DEPLOYMENT, &Key::new(namespace, name))?;
+        let found = self.seed.find::<Value>(&DEPLOYMENT, &Key::new(namespace, name))?;
         // An absent field means 1 replica.
         Ok(found.map(|workload| workload["spec"]["replicas"].as_i64().unwrap_or(1)))
     }

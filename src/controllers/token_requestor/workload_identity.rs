@@ -15,7 +15,7 @@ use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
 use crate::base::random;
 use crate::extension::credentials::IDENTITY;
-use crate::format::{base64, time};
+use crate::format::{base64, time, view};
 use crate::kube::{Error, ErrorVerdict, Garden};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::events::{Event, InvolvedObject};
@@ -138,7 +138,7 @@ impl<'a> IdentityTokenRequest<'a> {
         }
         let context = match of(secret, "context-object") {
             "" => Value::Null,
-            text => serde_json::from_str(text).map_err(|error| {
+            text => view::json(text.as_bytes()).map_err(|error| {
                 refuse(format!(
                     "annotation {IDENTITY}context-object of Secret {secret_key} is not JSON ({error}): write it as \
                      {{\"kind\":...,\"apiVersion\":...,\"name\":...,\"uid\":...}}, or remove it"

@@ -12,7 +12,6 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::Error;
-use crate::api::meta::or_default;
 use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::lock::IgnorePoison;
@@ -218,9 +217,9 @@ impl ExecCache {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Credential {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default)]
     api_version: String,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default)]
     kind: String,
     #[serde(default)]
     status: Option<CredentialStatus>,
@@ -230,13 +229,9 @@ struct Credential {
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
 struct CredentialStatus {
-    #[serde(deserialize_with = "or_default")]
     expiration_timestamp: String,
-    #[serde(deserialize_with = "or_default")]
     token: String,
-    #[serde(deserialize_with = "or_default")]
     client_certificate_data: String,
-    #[serde(deserialize_with = "or_default")]
     client_key_data: String,
 }
 

@@ -301,6 +301,15 @@ impl S3 {
     }
 }
 
+/// The parameter of a request that says what is listed.
+struct ListKind {
+    parameter: &'static str,
+    value: &'static str,
+}
+
+const OBJECTS: ListKind = ListKind { parameter: "list-type", value: "2" };
+const UPLOADS: ListKind = ListKind { parameter: "uploads", value: "" };
+
 /// Whether a text of the server is safe to display.
 fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
@@ -312,7 +321,7 @@ impl SnapshotStore for S3 {
     }
 
     fn list(&self) -> Result<Vec<Snapshot>, Error> {
-        self.pages("list snapshots", ("list-type", "2"), list::objects).map(name::snapshots)
+        self.pages("list snapshots", &OBJECTS, list::objects).map(name::snapshots)
     }
 
     fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
