@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::meta::{ObjectMeta, Resource};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 
 /// The kind `Secret` of `v1`.

@@ -1,10 +1,11 @@
 //! The garden's objects through which flows request backups: the BackupBucket of a seed and the BackupEntry of a Shoot.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::{ExtensionObject, TIMESTAMP};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{BACKUP_BUCKET, ControllerInstallation, ControllerRegistration};
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::extension::credentials::{self, GardenCredentials};
 use crate::extension::required::unheard;
 use crate::extension::{DesiredExtension, ExtensionObject, TIMESTAMP, problem};

@@ -3,12 +3,13 @@
 //! take them over unchanged.
 
 use ring::digest;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 use crate::format::{base64, brotli, hex};

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::base::random;
 use crate::components::managed::sha256_hex;
 use crate::format::base64;

@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::DesiredExtension;
 use crate::api::meta::Key;
+use crate::base::json::json;
 
 /// A desired DNSRecord.
 pub(crate) struct Record<'a> {

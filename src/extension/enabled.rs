@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
+use crate::base::json::json;
 use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, TaskStep};
 use crate::format::duration;

@@ -21,12 +21,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};

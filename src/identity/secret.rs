@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{SECRET, Secret};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::kube::{AuthorizationSource, Client, Connection, InlineOrFile, Patch, kubeconfig};

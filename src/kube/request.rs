@@ -1,9 +1,10 @@
 //! Requests, built without IO.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::{Key, Resource};
+use crate::base::json::json;
 use crate::format::percent;
 use crate::limits;
 

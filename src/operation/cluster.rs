@@ -1,10 +1,11 @@
 //! The object `Cluster` of the seed, from which extensions read a Shoot. It also stores the Shoot's name in the seed.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{CLOUD_PROFILE, SEED, SHOOT};
 use crate::api::meta::{Key, Metadata, Resource, text};
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::kube::{Patch, Seed};
 use crate::runtime::write;

@@ -1,10 +1,11 @@
 //! The DNS records of a Shoot's API server: `<shoot>-internal` and `<shoot>-external`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience, dns_record};
 use crate::flow::{Failed, TaskStep};
 use crate::kube::{Garden, Seed};

@@ -2,11 +2,12 @@
 //! projected volume to such pods when they are created (its webhook `projected-token-mount`). Here the applier adds it
 //! to the pod template when it applies the workload. Charts made from Gardener's template rely on it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::Error;
 use super::object::text;
 use crate::api::meta::ObjectMeta;
+use crate::base::json::json;
 use crate::components::webhooks;
 
 const SKIP: &str = "projected-token-mount.resources.gardener.cloud/skip";

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::coordination::{LEASE, Lease};
 use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;

@@ -1,12 +1,13 @@
 //! Secrets with which components and the agent authenticate to the Shoot. This module writes whose token each Secret
 //! needs. The token requestor of class `shoot` adds the token.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::addresses::{Outside, in_cluster, out_of_cluster};
 use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, Metadata, text};
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};

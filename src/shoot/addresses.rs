@@ -6,10 +6,11 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::ShootView;
 use crate::api::meta::text;
+use crate::base::json::json;
 pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, KUBE_APISERVER, authority};
 use crate::pki::issue::ServerNames;

@@ -1,9 +1,10 @@
 //! What the cluster of a Shoot says about itself: the entries of `shoot-info`, and the rules of readers.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::discovery::ask_present;
 use super::view::ShootView;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::kube::discovery::{ApiGroupList, ApiResourceList};
 use crate::kube::{Client, Error};

@@ -1,11 +1,12 @@
 //! Publishes the public keys of a Shoot's ServiceAccounts in the garden, whose discovery server serves them to
 //! everyone.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::kube::{Client, Garden};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::ShootView;
 use crate::api::core::NAMESPACE;
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 use crate::base::random;
 use crate::flow::{Failed, TaskStep};
 use crate::kube::Seed;

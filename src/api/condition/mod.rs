@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 
 /// Reason of a condition that has not been checked yet.
 pub(crate) const INITIALIZED: &str = "ConditionInitialized";

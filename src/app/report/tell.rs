@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus, urgency};
 use crate::api::gardener::ShootHead;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
+use crate::base::json::json;
 use crate::config::version::{GARDENER, PROGRAM};
 use crate::format::time::rfc3339;
 use crate::format::{duration, human};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::SERVED;
 use crate::api::gardener::{
@@ -12,6 +12,7 @@ use crate::api::meta::{ALL_NAMESPACES, Key, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::near::nearest;
 use crate::config::Settings;
 use crate::kube::request::{ApiRequest, ListParams};

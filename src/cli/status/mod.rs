@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
-
 use super::arguments::CONFIG;
 use super::colour::{Tone, paint};
 use super::window::{self, WindowSize, fit};
@@ -16,6 +14,7 @@ use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, put, refuse, v
 use crate::app::{AgentState, BRIEF, RUN};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::signal;
 use crate::base::stop::Stop;
 use crate::config::settings::ListenAddress;

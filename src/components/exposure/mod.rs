@@ -4,12 +4,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::apply::apply;
 use super::archive;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, text};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
 use crate::flow::{Failed, TaskStep};

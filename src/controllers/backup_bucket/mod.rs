@@ -8,7 +8,7 @@ mod delete;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::extensions;
@@ -19,6 +19,7 @@ use crate::backup::decide::{BackupPlan, State};
 use crate::backup::round::finalize;
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
+use crate::base::json::json;
 use crate::base::random;
 use crate::extension::DesiredExtension;
 use crate::extension::changed::{ExtensionHead, has_ended};

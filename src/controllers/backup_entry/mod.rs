@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION};
@@ -19,6 +19,7 @@ use crate::api::meta::{Key, ObjectMeta, annotation, text};
 use crate::backup::decide::{self, BackupPlan, State};
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
+use crate::base::json::json;
 use crate::config::backup::BackupEntryController;
 use crate::extension::DesiredExtension;
 use crate::extension::changed::has_ended;

@@ -1,12 +1,13 @@
 //! The status of a Bastion in the garden: its condition, and its address. Pure.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::meta::ObjectMeta;
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::last_error;
 use crate::flow::Failed;
 use crate::format::view;

@@ -3,10 +3,11 @@
 
 use std::io;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::format::{base64, yaml};

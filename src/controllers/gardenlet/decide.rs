@@ -1,10 +1,11 @@
 //! Decides what is requested, when it is due, and with which values. Pure.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{ObjectMeta, annotation, text};
 use crate::base::clock::Mono;
+use crate::base::json::json;
 use crate::deployer::values::{self, AgentAccess};
 use crate::deployer::{NAME, NAMESPACE};
 use crate::format::view;

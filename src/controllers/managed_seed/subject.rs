@@ -1,9 +1,10 @@
 //! What becomes a seed: a ManagedSeed, or a Shoot with the older annotation, which acts as one. Pure.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::{Key, ObjectMeta, Resource, text};
+use crate::base::json::json;
 use crate::extension::problem;
 use crate::flow::Failed;
 

@@ -3,12 +3,13 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::policy::{DENY_ALL, Policy};
 use crate::api::meta::{ObjectMeta, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::api::selector::selects;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::cidr::Cidr;
 

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::policy::Policy;
 use crate::api::meta::{Key, ObjectMeta, text};
 use crate::api::selector::selects;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::managed::sha256_hex;
 use crate::format::view;

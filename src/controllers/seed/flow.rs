@@ -5,12 +5,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::api::core::NAMESPACE;
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
+use crate::base::json::json;
 use crate::controllers::site::is_garden;
 use crate::extension::required;
 use crate::flow::{Failed, Flow, TaskStep};

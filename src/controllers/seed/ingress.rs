@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{SECRET, SERVICE};
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::json::json;
 use crate::extension::dns_record::Record;
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
 use crate::flow::{Attempt, Failed, TaskStep};

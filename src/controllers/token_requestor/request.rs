@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{POD, SECRET, SERVICE_ACCOUNT, token_request};
 use crate::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Key, Metadata, Resource, annotation, is_true, text};
+use crate::base::json::json;
 use crate::base::random;
 use crate::base::sorted::SortedSet;
 use crate::format::{duration, time, view};

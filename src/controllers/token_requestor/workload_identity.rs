@@ -7,12 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, WORKLOAD_IDENTITY};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::random;
 use crate::extension::credentials::IDENTITY;
 use crate::format::{base64, time, view};

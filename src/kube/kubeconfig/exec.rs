@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Error;
 use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::notify;
 use crate::base::redact::Secret;

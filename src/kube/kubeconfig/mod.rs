@@ -12,13 +12,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::exec::ExecPlugin;
 use self::file::{Cluster, Exec, File, User};
 use super::connection::{
     AuthorizationSource, Certificate, Connection, Identity, InlineOrFile, ServerTrust, read_small,
 };
+use crate::base::json::json;
 use crate::base::redact::Secret;
 use crate::base::sorted::SortedMap;
 use crate::format::{base64, view, yaml};

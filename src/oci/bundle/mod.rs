@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::cache::Cache;
 use super::digest::Digest;
@@ -19,6 +19,7 @@ use super::manifest::{self, Next};
 use super::{Error as Cause, file};
 use crate::base::capped;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
 use crate::limits;

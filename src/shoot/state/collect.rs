@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::content::{CollectedState, Entry, Gathered};
 use super::machines;
@@ -13,6 +13,7 @@ use crate::api::extensions::{
 };
 use crate::api::meta::{Key, Resource, text};
 use crate::backup::garden;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::kube::{self, ListItem, ListParams, Seed};
 use crate::limits;

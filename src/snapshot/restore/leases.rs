@@ -4,10 +4,11 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
 use crate::base::clock::{Clock, Mono};
+use crate::base::json::json;
 use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::limits;

@@ -2,10 +2,11 @@
 //! Secrets that it reads, as the Go gardenlet writes them. `docs/differences.md` lists the differences and their
 //! reasons.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::apply::{Keep, apply, apply_keeping};
 use crate::components::exposure::KUBE_APISERVER;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::super::evidence::{LookResult, Looker, Seen, missing, only_in_the_log};
 use super::super::super::facts::Facts;
@@ -18,6 +18,7 @@ use crate::api::core::{DEPLOYMENT, POD, SERVICE};
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::components::{exposure, rollout};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch};

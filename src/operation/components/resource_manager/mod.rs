@@ -1,10 +1,9 @@
 //! The applier of a Shoot's ManagedResources: a part of this program, in place of a gardener-resource-manager.
 
-use serde_json::json;
-
 use crate::api::core::DEPLOYMENT;
 use crate::api::meta::Key;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::components::managed::{Managed, manifests};
 use crate::components::{archive, exposure, webhooks};
 use crate::flow::{Attempt, Failed, TaskStep};

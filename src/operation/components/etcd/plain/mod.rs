@@ -2,11 +2,12 @@
 //! same as an etcd-druid's, so that a druid can take the objects over. Probes use the metrics listener, because a
 //! kubelet has no client certificate.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Input, Role};
 use crate::api::core::{CONFIG_MAP, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET};
 use crate::api::meta::{Key, Resource, text};
+use crate::base::json::json;
 use crate::components::apply::apply;
 use crate::components::managed::sha256_hex;
 use crate::kube::{Error, Seed};

@@ -2,12 +2,13 @@
 //! empty volume, and the CronJob that takes snapshots. Both run the agent's own program. An init container copies it to
 //! the etcd pod, because it has to start etcd in the image of etcd.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Input;
 use crate::api::core::{self, CRON_JOB};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::components::apply::{Keep, patch};
 use crate::flow::Failed;
 use crate::format::time::rfc3339;

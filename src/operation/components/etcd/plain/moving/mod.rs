@@ -4,13 +4,14 @@
 //! A Job belongs to one operation, which its annotation names: a repeated task finds the Job of its own operation, and replaces one
 //! that failed or that another operation has left.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::Input;
 use super::ended::EndedPod;
 use super::snapshots::{self, RESTORE, SOURCE_SECRET, Snapshots, Store};
 use crate::api::core::{CONFIG_MAP, CRON_JOB, JOB, POD};
 use crate::api::meta::{Key, Resource, annotation, text};
+use crate::base::json::json;
 use crate::components::apply::apply;
 use crate::components::archive;
 use crate::components::rollout::trouble;
