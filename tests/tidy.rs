@@ -10,6 +10,8 @@
 mod circles;
 #[path = "tidy/docs.rs"]
 mod docs;
+#[path = "tidy/json.rs"]
+mod json;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/walk.rs"]

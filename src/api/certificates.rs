@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::meta::{ObjectMeta, Resource, or_default};
+use super::meta::{ObjectMeta, Resource};
 
 /// The kind `CertificateSigningRequest` of `certificates.k8s.io/v1`.
 pub const CERTIFICATE_SIGNING_REQUEST: Resource = Resource::new(
@@ -27,9 +27,7 @@ pub(crate) struct CertificateSigningRequest {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CertificateSigningRequestSpec {
     /// The user that created it, as the server saw them.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) username: String,
-    #[serde(deserialize_with = "or_default")]
     pub(crate) signer_name: String,
 }
 
@@ -37,10 +35,8 @@ pub(crate) struct CertificateSigningRequestSpec {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct CertificateSigningRequestStatus {
     /// Base64 of the PEM certificate.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) certificate: String,
     /// `Approved`, `Denied`, `Failed`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) conditions: Vec<CertificateSigningRequestCondition>,
 }
 
@@ -51,9 +47,7 @@ pub(crate) struct CertificateSigningRequestCondition {
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// The reason, for machines to read.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) reason: String,
     /// The text is for people.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) message: String,
 }

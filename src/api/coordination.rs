@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::meta::{ObjectMeta, Resource, or_default};
+use super::meta::{ObjectMeta, Resource};
 
 /// The kind `Lease` of `coordination.k8s.io/v1`.
 pub const LEASE: Resource = Resource::new("coordination.k8s.io", "v1", "Lease", "leases", true);
@@ -33,17 +33,14 @@ impl Lease {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct LeaseSpec {
     /// The holder; empty when released.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) holder_identity: String,
     /// How long others wait for a change.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) lease_duration_seconds: i64,
     /// When the holder acquired it.
     pub(crate) acquire_time: Option<String>,
     /// When the holder renewed it.
     pub(crate) renew_time: Option<String>,
     /// How often the holder changed.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) lease_transitions: i64,
 }
 

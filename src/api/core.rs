@@ -3,9 +3,10 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::meta::{ObjectMeta, Resource, or_default};
+use super::meta::{ObjectMeta, Resource};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 
 /// The kind `Secret` of `v1`.
@@ -103,13 +104,11 @@ pub(crate) fn token_request(lifetime_s: u64) -> Value {
 pub struct Secret {
     pub(crate) metadata: ObjectMeta,
     /// The values in base64, by key.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) data: SortedMap<String, String>,
     /// Whether the data are immutable.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) immutable: bool,
     /// The type, such as `Opaque`, which determines the keys.
-    #[serde(rename = "type", deserialize_with = "or_default")]
+    #[serde(rename = "type")]
     pub(crate) kind: String,
 }
 
@@ -126,6 +125,5 @@ impl fmt::Debug for Secret {
 pub(crate) struct ConfigMap {
     pub(crate) metadata: ObjectMeta,
     /// The values as texts, by key.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) data: SortedMap<String, String>,
 }

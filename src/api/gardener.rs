@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::condition::Condition;
-use super::meta::{ObjectMeta, Resource, or_default};
+use super::meta::{ObjectMeta, Resource};
 use crate::base::cut::cut;
 use crate::limits;
 
@@ -112,7 +112,6 @@ pub(crate) struct SeedSpec {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeedProvider {
-    #[serde(deserialize_with = "or_default")]
     pub(crate) zones: Vec<String>,
 }
 
@@ -120,13 +119,10 @@ pub(crate) struct SeedProvider {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SeedStatus {
     /// Keyed by type; several writers.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) conditions: Vec<Condition>,
     /// Never changes once set.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) cluster_identity: String,
     /// The generation that the agent reconciled last.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) observed_generation: i64,
     /// What the agent did last.
     pub(crate) last_operation: Option<LastOperation>,
@@ -155,27 +151,22 @@ pub(crate) struct LastOperation {
 pub(crate) struct ShootHead {
     pub(crate) metadata: ObjectMeta,
     /// The part of the spec that the status page shows.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) spec: ShootHeadSpec,
     /// The part of the status that its care needs.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) status: ShootStatus,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ShootHeadSpec {
-    #[serde(deserialize_with = "or_default")]
     pub(crate) kubernetes: ShootKubernetes,
     /// The seed to which the garden has bound it.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) seed_name: String,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ShootKubernetes {
-    #[serde(deserialize_with = "or_default")]
     pub(crate) version: String,
 }
 
@@ -184,9 +175,7 @@ pub(crate) struct ShootKubernetes {
 #[serde(default)]
 pub(crate) struct AdvertisedAddress {
     /// Whom it is for: `external`, `internal`, `unmanaged`, and others.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) name: String,
-    #[serde(deserialize_with = "or_default")]
     pub(crate) url: String,
 }
 
@@ -194,29 +183,23 @@ pub(crate) struct AdvertisedAddress {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ShootStatus {
     /// Where its API server answers.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) advertised_addresses: Vec<AdvertisedAddress>,
     /// Keyed by type; several writers.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) conditions: Vec<Condition>,
     /// Constraints: what its owner or the garden cannot do at the moment. The same shape as conditions.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) constraints: Vec<Condition>,
     /// `hibernated`.
-    #[serde(rename = "hibernated", deserialize_with = "or_default")]
+    #[serde(rename = "hibernated")]
     pub(crate) is_hibernated: bool,
     /// The errors of the last operation.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) last_errors: Vec<LastError>,
     pub(crate) last_operation: Option<LastOperation>,
     /// The generation that was reconciled last.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) observed_generation: i64,
     /// The seed that runs its control plane.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) seed_name: String,
     /// The namespace of its control plane.
-    #[serde(rename = "technicalID", deserialize_with = "or_default")]
+    #[serde(rename = "technicalID")]
     pub(crate) technical_id: String,
 }
 
@@ -230,7 +213,7 @@ pub(crate) struct LastError {
 }
 
 fn beginning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    or_default(deserializer).map(|text| cut(text, limits::FAILED_TEXT_BYTES_MAX))
+    String::deserialize(deserializer).map(|text| cut(text, limits::FAILED_TEXT_BYTES_MAX))
 }
 
 /// A ControllerInstallation as the program reads it.
@@ -252,7 +235,6 @@ pub(crate) struct ControllerInstallationSpec {
     pub(crate) shoot_ref: Option<ObjectReference>,
     pub(crate) deployment_ref: Option<ObjectReference>,
     /// Values for the chart.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) resource_refs: Vec<ObjectReference>,
 }
 
@@ -260,7 +242,6 @@ pub(crate) struct ControllerInstallationSpec {
 #[serde(default)]
 pub(crate) struct ControllerInstallationStatus {
     /// `Valid`, `Installed`, `Healthy`, `Progressing`, `Required`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) conditions: Vec<Condition>,
 }
 
@@ -269,15 +250,11 @@ pub(crate) struct ControllerInstallationStatus {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ObjectReference {
     /// Kind, if the field does not imply it.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) kind: String,
     /// Namespace, for namespaced kinds.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) namespace: String,
-    #[serde(deserialize_with = "or_default")]
     pub(crate) name: String,
     /// The version that the garden saw.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) resource_version: String,
 }
 
@@ -294,7 +271,6 @@ pub(crate) struct ControllerRegistration {
 #[serde(default)]
 pub(crate) struct ControllerRegistrationSpec {
     /// Kinds and types of extension objects.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) resources: Vec<ControllerResource>,
 }
 
@@ -308,18 +284,14 @@ pub(crate) struct ControllerResource {
     #[serde(rename = "type")]
     pub(crate) type_name: String,
     /// The classes of objects (`shoot`, `seed`) for which an Extension of this type exists unless it is disabled.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) auto_enable: Vec<String>,
     /// The older word for `auto_enable: [shoot]`; counts only without it.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) globally_enabled: bool,
     /// Whether it works for Shoots without workers.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) workerless_supported: bool,
     /// When the extension is reconciled.
     pub(crate) lifecycle: Option<ControllerResourceLifecycle>,
     /// How long the extension may take for an object, as a Go duration; empty for the default time.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) reconcile_timeout: String,
 }
 
@@ -327,13 +299,10 @@ pub(crate) struct ControllerResource {
 #[serde(default)]
 pub(crate) struct ControllerResourceLifecycle {
     /// `BeforeKubeAPIServer`, `AfterKubeAPIServer` (the default), `AfterWorker`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) reconcile: String,
     /// `BeforeKubeAPIServer` (the default), `AfterKubeAPIServer`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) delete: String,
     /// The same for a migration.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) migrate: String,
 }
 
@@ -347,7 +316,6 @@ pub(crate) struct ControllerDeployment {
     /// Whether workloads get access to the garden.
     pub(crate) inject_garden_kubeconfig: Option<bool>,
     /// Secrets and ConfigMaps to which the values may refer.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) resources: Vec<Value>,
 }
 
@@ -355,7 +323,6 @@ pub(crate) struct ControllerDeployment {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct HelmDeployment {
     /// Base64 of a chart archive.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) raw_chart: String,
     /// Values that override the chart's own.
     pub(crate) values: Value,
@@ -398,7 +365,6 @@ impl OciRepository {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct LocalReference {
-    #[serde(deserialize_with = "or_default")]
     pub(crate) name: String,
 }
 
@@ -407,13 +373,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::format::view;
 
     #[test]
     fn only_the_beginning_of_a_last_error_is_kept() {
         let long = "\u{e4}".repeat(limits::FAILED_TEXT_BYTES_MAX);
-        let error: LastError = serde_json::from_value(json!({"description": &long, "taskID": "x"})).unwrap();
+        let error: LastError = view::read(json!({"description": &long, "taskID": "x"})).unwrap();
         assert_eq!(error.description, cut(long, limits::FAILED_TEXT_BYTES_MAX));
-        let error: LastError = serde_json::from_value(json!({"description": null})).unwrap();
+        let error: LastError = view::read(json!({"description": null})).unwrap();
         assert_eq!(error.description, "");
     }
 
@@ -427,7 +394,7 @@ mod tests {
             (json!({"repository": "r.io/x"}), ""),
         ];
         for (repository, expected) in table {
-            let repository: OciRepository = serde_json::from_value(repository).unwrap();
+            let repository: OciRepository = view::read(repository).unwrap();
             assert_eq!(repository.url(), expected);
         }
     }

@@ -160,22 +160,22 @@ impl fmt::Display for Key {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObjectMeta {
     /// Name; may be empty in a create with `generate_name`.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Namespace; empty for cluster-scoped objects.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) namespace: String,
     /// Prefix of a name that the server chooses.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) generate_name: String,
     /// Identity over time: a re-created object has another UID.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) uid: String,
     /// Opaque version of the object.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
     /// Grows with each change of the desired state.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_zero")]
     pub(crate) generation: i64,
     /// When the server first stored it.
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
@@ -183,15 +183,15 @@ pub struct ObjectMeta {
     /// When it was deleted, or will be.
     #[serde(with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub(crate) deletion_timestamp: Option<Timestamp>,
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
     pub(crate) labels: SortedMap<String, String>,
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "SortedMap::is_empty")]
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
     pub(crate) annotations: SortedMap<String, String>,
     /// The controllers that must agree to its deletion.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) finalizers: Vec<String>,
     /// The owners: when they are deleted, this object is deleted too.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) owner_references: Vec<OwnerReference>,
 }
 
@@ -207,16 +207,12 @@ impl ObjectMeta {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct OwnerReference {
     /// `apiVersion` of the owner.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) api_version: String,
     /// Kind of the owner.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) kind: String,
     /// Name of the owner.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) name: String,
     /// UID of the owner.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) uid: String,
     /// Whether it is the managing controller.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,21 +227,13 @@ pub(crate) struct OwnerReference {
 #[serde(rename_all = "camelCase", default)]
 pub struct Metadata {
     /// `apiVersion`; `meta.k8s.io/v1` if only metadata was asked for.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub api_version: String,
     /// Kind; `PartialObjectMetadata` if only metadata was asked for.
-    #[serde(deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// The metadata.
     pub metadata: ObjectMeta,
-}
-
-/// Reads `null` as the default, as Go's decoder does. For `#[serde(deserialize_with)]` in views. Errors: the
-/// error of the deserializer.
-pub(crate) fn or_default<'de, D: serde::Deserializer<'de>, T: Deserialize<'de> + Default>(
-    d: D,
-) -> Result<T, D::Error> {
-    Ok(Option::deserialize(d)?.unwrap_or_default())
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
@@ -276,6 +264,7 @@ mod optional_time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::view;
 
     #[test]
     fn paths_follow_group_scope_and_subresource() {
@@ -310,7 +299,7 @@ mod tests {
     fn metadata_reads_nulls_and_drops_the_unknown() {
         let text = r#"{"name":"n","labels":null,"finalizers":null,"generation":null,"managedFields":[{}],
             "creationTimestamp":"2025-01-02T03:04:05Z","deletionTimestamp":null}"#;
-        let meta: ObjectMeta = serde_json::from_str(text).unwrap();
+        let meta: ObjectMeta = view::parse(text.as_bytes()).unwrap();
         assert_eq!(meta.creation_timestamp, Some(Timestamp::from_unix(1_735_787_045)));
         assert_eq!(
             serde_json::to_string(&meta).unwrap(),

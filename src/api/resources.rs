@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::condition::Condition;
-use super::meta::{Key, ObjectMeta, Resource, or_default};
+use super::meta::{Key, ObjectMeta, Resource};
 use crate::base::sorted::SortedMap;
 
 /// The kind `ManagedResource` of `resources.gardener.cloud/v1alpha1`.
@@ -35,7 +35,6 @@ pub(crate) struct ManagedResource {
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: ManagedResourceSpec,
     /// The state that the applier reports.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) status: ManagedResourceStatus,
 }
 
@@ -44,28 +43,20 @@ pub(crate) struct ManagedResource {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ManagedResourceSpec {
     /// The class of the responsible applier; unset: the applier of the shoot.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) class: String,
     /// Secrets in the same namespace that hold the manifests.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) secret_refs: Vec<SecretReference>,
     /// Labels for every object, pod template and volume claim template.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) inject_labels: SortedMap<String, String>,
     /// Whether labels of other writers are dropped.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) force_overwrite_labels: bool,
     /// Whether annotations of other writers are dropped.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) force_overwrite_annotations: bool,
     /// Whether the objects stay when the ManagedResource is deleted.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) keep_objects: bool,
     /// Sets of kinds that count as one kind.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) equivalences: Vec<Vec<GroupKind>>,
     /// Whether volume claims of removed StatefulSets are deleted.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) delete_persistent_volume_claims: bool,
 }
 
@@ -90,15 +81,12 @@ pub(crate) struct GroupKind {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ManagedResourceStatus {
     /// `ResourcesApplied`, `ResourcesHealthy`, `ResourcesProgressing`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) conditions: Vec<Condition>,
     /// The generation that was applied last.
     pub(crate) observed_generation: i64,
     /// The objects in their desired state when they were last applied.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) resources: Vec<ObjectReference>,
     /// Hex of SHA-256 over the manifests.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) secrets_data_checksum: String,
 }
 
@@ -114,9 +102,9 @@ pub(crate) struct ObjectReference {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// Desired labels, including injected ones.
-    #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
     pub(crate) labels: SortedMap<String, String>,
-    #[serde(skip_serializing_if = "SortedMap::is_empty", deserialize_with = "or_default")]
+    #[serde(skip_serializing_if = "SortedMap::is_empty")]
     pub(crate) annotations: SortedMap<String, String>,
 }
 
@@ -125,10 +113,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::format::view;
 
     #[test]
     fn a_spec_may_leave_out_everything_but_secrets() {
-        let spec: ManagedResourceSpec = serde_json::from_value(json!({
+        let spec: ManagedResourceSpec = view::read(json!({
             "secretRefs": [{"name": "a"}, {"name": "b"}], "injectLabels": null, "keepObjects": null, "class": "seed",
             "equivalences": [[{"group": "apps", "kind": "Deployment"}, {"group": "x", "kind": "Deployment"}]],
         }))
@@ -151,6 +140,6 @@ mod tests {
         };
         let value = serde_json::to_value(&reference).unwrap();
         assert_eq!(value, json!({"apiVersion": "v1", "kind": "Namespace", "name": "n"}));
-        assert_eq!(serde_json::from_value::<ObjectReference>(value).unwrap(), reference);
+        assert_eq!(view::read::<ObjectReference>(value).unwrap(), reference);
     }
 }

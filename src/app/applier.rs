@@ -39,8 +39,6 @@ use super::{AgentContext, join, seed, started};
 pub(super) const PART: &str = "managedresource-applier";
 /// Name of gardener-resource-manager's webhooks on the status page.
 const WEBHOOKS: &str = "gardener-resource-manager-webhooks";
-/// Name of gardener-resource-manager on the status page.
-const OTHER: &str = "gardener-resource-manager";
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Namespace, name and account of gardener-resource-manager.
@@ -158,9 +156,9 @@ fn retire(shared: &AgentContext) -> bool {
     }
     match replace(&shared.clients.seed) {
         Ok(Replaced { scaled, removed }) => {
-            shared.status.recovered(OTHER);
+            shared.status.recovered(GRM_NAME);
             if scaled {
-                shared.status.stage(OTHER, "scaled to 0");
+                shared.status.stage(GRM_NAME, "scaled to 0");
                 log::info!(
                     deployment = GRM_NAME;
                     "Scaled to 0: edge.resourceManager is Embedded, the agent took over its work"
@@ -172,7 +170,7 @@ fn retire(shared: &AgentContext) -> bool {
             true
         }
         Err(error) => {
-            complain(&shared.status, OTHER, &error);
+            complain(&shared.status, GRM_NAME, &error);
             false
         }
     }
@@ -296,7 +294,7 @@ fn start_elector(
             resources::ApplierSettings::default(),
         ),
         lease: fence.clone(),
-        standing: Mutex::default(),
+        other: Mutex::default(),
         secrets: Marks::default(),
         shoots: Mutex::default(),
         watching: Mutex::default(),
@@ -349,7 +347,7 @@ struct ApplierPart {
     stop: Stop,
     resources: ManagedResourceApplier,
     lease: Fence,
-    standing: Mutex<Option<OtherHolder>>,
+    other: Mutex<Option<OtherHolder>>,
     secrets: Marks,
     /// The last entry serves now, or served last.
     shoots: Mutex<Vec<Shoots>>,
@@ -363,7 +361,7 @@ impl ElectionListener for ApplierPart {
     fn elected(&self) {
         self.shared.status.stage(PART, "running");
         self.shared.status.remark(None);
-        *self.standing.lock().ignore_poison() = None;
+        *self.other.lock().ignore_poison() = None;
         let shared = &self.shared;
         let mut watching = self.watching.lock().ignore_poison();
         watching.get_or_insert_with(|| {
@@ -385,22 +383,22 @@ impl ElectionListener for ApplierPart {
         self.shared.status.stage(PART, "waiting for the lease");
     }
 
-    fn standing(&self, holder: &str) {
+    fn standing_by(&self, holder: &str) {
         let status = &self.shared.status;
         let now = self.shared.env.clock.mono();
         let explicit = self.shared.settings.edge.resource_manager == ResourceManager::Embedded;
-        let mut standing = {
-            let known = *self.standing.lock().ignore_poison();
+        let mut other = {
+            let known = *self.other.lock().ignore_poison();
             known.unwrap_or(OtherHolder { since: now, retire_at: now + RETIRE_AGAIN })
         };
-        if now >= standing.retire_at {
-            standing.retire_at = now + RETIRE_AGAIN;
+        if now >= other.retire_at {
+            other.retire_at = now + RETIRE_AGAIN;
             retire(&self.shared);
         }
-        *self.standing.lock().ignore_poison() = Some(standing);
+        *self.other.lock().ignore_poison() = Some(other);
         let held = format!("lease {GRM_NAMESPACE}/{GRM_NAME} is held by {holder}");
         // A shorter time does not prove that the holder is alive.
-        let lives = now.saturating_sub(standing.since) > self.shared.settings.leader_election.lease_duration;
+        let lives = now.saturating_sub(other.since) > self.shared.settings.leader_election.lease_duration;
         if lives {
             self.shared.policy_watches.set_service_policy_writer(ServicePolicyWriter::Others);
         }

@@ -262,7 +262,7 @@ pub(super) fn seed_connection(settings: &Settings, env: &Environment) -> Result<
 }
 
 pub(super) fn load(cluster: &'static str, path: &Path) -> Result<Connection, Error> {
-    let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select(""));
+    let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.current());
     read.map_err(|source| Error::Kubeconfig { cluster, place: path.display().to_string(), source })
 }
 

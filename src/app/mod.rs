@@ -313,7 +313,7 @@ impl ElectionListener for Leading {
         self.status.progress.beat(ELECTION, self.patience);
     }
 
-    fn standing(&self, holder: &str) {
+    fn standing_by(&self, holder: &str) {
         self.status.standing_by(holder);
     }
 }

@@ -49,6 +49,13 @@ pub(super) struct Watch {
     pub(super) since: Mono,
 }
 
+/// When the client certificate for the garden is valid.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct CertificateValidity {
+    pub(super) begins: Timestamp,
+    pub(super) expires: Timestamp,
+}
+
 /// The data of the status page at one moment.
 pub(super) struct Snapshot {
     pub(super) now: Timestamp,
@@ -65,7 +72,7 @@ pub(super) struct Snapshot {
     pub(super) lease_age: Option<Duration>,
     pub(super) lease_trouble: Option<(Mono, String)>,
     pub(super) leases: SortedMap<String, Fence>,
-    pub(super) validity: Option<(Timestamp, Timestamp)>,
+    pub(super) validity: Option<CertificateValidity>,
     pub(super) stores: Option<Stores>,
     pub(super) known: SortedMap<&'static str, String>,
     pub(super) call: Call,
@@ -87,8 +94,7 @@ struct State {
     webhook_remark: Option<String>,
     parts: SortedMap<&'static str, PartStatus>,
     informers: SortedMap<&'static str, (Look, Mono)>,
-    /// The start and the end of the validity of the client certificate for the garden.
-    validity: Option<(Timestamp, Timestamp)>,
+    validity: Option<CertificateValidity>,
     /// The leaders' Leases that this process may hold.
     leases: SortedMap<String, Fence>,
     /// The watches of the garden side.
@@ -336,11 +342,11 @@ impl AgentStatus {
     }
 
     /// Notes the validity of the present certificate for the garden.
-    pub(super) fn certificate(&self, validity: Option<(Timestamp, Timestamp)>) {
+    pub(super) fn certificate(&self, validity: Option<CertificateValidity>) {
         self.lock().validity = validity;
     }
 
-    pub(super) fn validity(&self) -> Option<(Timestamp, Timestamp)> {
+    pub(super) fn validity(&self) -> Option<CertificateValidity> {
         self.lock().validity
     }
 
@@ -604,7 +610,8 @@ mod tests {
         status.webhook_remark(Some("b".to_owned()));
         status.clock_remark(Some("c".to_owned()));
         status.seed_is_gone(true);
-        status.certificate(Some((Timestamp::from_unix(0), Timestamp::from_unix(50))));
+        let (begins, expires) = (Timestamp::from_unix(0), Timestamp::from_unix(50));
+        status.certificate(Some(CertificateValidity { begins, expires }));
         let page = || status.report(None).text(false);
         assert!(page().starts_with("3 problems: "), "{}", page());
         status.end_term();
@@ -635,7 +642,7 @@ mod tests {
             status.leading(true);
             let validity = |until: i64| {
                 let at = |unix| Timestamp::from_unix(NOW + unix);
-                status.certificate(Some((at(-hour), at(until))));
+                status.certificate(Some(CertificateValidity { begins: at(-hour), expires: at(until) }));
                 let snapshot = status.snapshot(Some(&time));
                 StatusReport::of(&snapshot, None).text(false)
             };

@@ -1,10 +1,11 @@
 //! The garden's objects through which flows request backups: the BackupBucket of a seed and the BackupEntry of a Shoot.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::{ExtensionObject, TIMESTAMP};
 use crate::flow::Failed;
@@ -21,7 +22,7 @@ pub(crate) const PURPOSE: &str = "shoot.gardener.cloud/purpose";
 /// reason. Upstream triggers one each minute to notice changed credentials; here the bucket controller watches them.
 pub(crate) fn deploy_bucket(garden: &Garden, seed: &Value, now: Timestamp) -> Result<(), Error> {
     let key = Key::cluster(text(&seed["metadata"]["uid"]));
-    write::ensure(garden, &BACKUP_BUCKET, &key, |bucket| {
+    write::ensure(garden, &BACKUP_BUCKET, &key, &|bucket| {
         let before = bucket.clone();
         bucket["metadata"]["ownerReferences"] = json!([owner("Seed", seed, true)]);
         bucket["spec"] = bucket_spec(seed);
@@ -65,8 +66,18 @@ pub fn entry_name(plane: &str, uid: &str) -> String {
 }
 
 /// The BackupEntry of a Shoot, in the namespace of its project.
-pub(crate) fn entry(namespace: &str, name: &str) -> ExtensionObject {
-    ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(namespace, name) }
+pub(crate) fn entry(shoot: &Value) -> ExtensionObject {
+    let status = &shoot["status"];
+    let name = entry_name(text(&status["technicalID"]), text(&status["uid"]));
+    ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(text(&shoot["metadata"]["namespace"]), name) }
+}
+
+/// The BackupEntry through which a seed reads the backups that a Shoot has on the seed that it has left. The garden's admission knows
+/// this name.
+pub(crate) fn source_entry(shoot: &Value) -> ExtensionObject {
+    let mut entry = entry(shoot);
+    entry.key.name.insert_str(0, "source-");
+    entry
 }
 
 /// What a seed does with a BackupEntry.
@@ -95,7 +106,7 @@ pub(crate) fn deploy_entry(
     now: Timestamp,
 ) -> Result<(), Error> {
     let shoot = wanted.shoot;
-    write::ensure(garden, &BACKUP_ENTRY, &entry.key, |object| {
+    write::ensure(garden, &BACKUP_ENTRY, &entry.key, &|object| {
         ask(object, now);
         if wanted.operation == EntryOperation::Restore {
             object["metadata"]["annotations"][OPERATION] = json!("restore");

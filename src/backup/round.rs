@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{BACKUP_BUCKET, ControllerInstallation, ControllerRegistration};
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::extension::credentials::{self, GardenCredentials};
 use crate::extension::required::unheard;
 use crate::extension::{DesiredExtension, ExtensionObject, TIMESTAMP, problem};
@@ -49,7 +50,8 @@ pub(crate) struct KnownExtensions {
 }
 
 pub(crate) struct BackupRound<'a> {
-    pub(crate) clusters: (&'a Garden, &'a Seed),
+    pub(crate) garden: &'a Garden,
+    pub(crate) seed: &'a Seed,
     /// The kind of the object.
     pub(crate) kind: &'static BackupKind,
     /// The object of the garden as it was last read or written.
@@ -69,20 +71,13 @@ impl std::fmt::Debug for BackupRound<'_> {
 impl<'a> BackupRound<'a> {
     /// Starts a reconciliation of an object.
     pub(crate) const fn new(
-        clusters: (&'a Garden, &'a Seed),
+        garden: &'a Garden,
+        seed: &'a Seed,
         kind: &'static BackupKind,
         object: Value,
         cx: &'a ReconcileContext,
     ) -> Self {
-        Self { clusters, kind, object, cx, is_told: false }
-    }
-
-    pub(crate) const fn garden(&self) -> &'a Garden {
-        self.clusters.0
-    }
-
-    pub(crate) const fn seed(&self) -> &'a Seed {
-        self.clusters.1
+        Self { garden, seed, kind, object, cx, is_told: false }
     }
 
     /// The namespace and the name.
@@ -133,7 +128,7 @@ impl<'a> BackupRound<'a> {
 
     /// Adds our finalizer or removes it.
     pub(crate) fn finalize(&self, present: bool) -> Result<(), ReconcileFailure> {
-        finalize(self.garden(), &self.kind.core, &self.object, FINALIZER, present)
+        finalize(self.garden, &self.kind.core, &self.object, FINALIZER, present)
     }
 
     /// Writes the credentials and then the extension object to the seed if needed. Returns the progress of the
@@ -141,14 +136,14 @@ impl<'a> BackupRound<'a> {
     pub(crate) fn prepare(
         &self,
         credentials: &GardenCredentials,
-        wish: &DesiredExtension,
+        desired: &DesiredExtension,
         refresh: Option<Duration>,
     ) -> Result<(BackupPlan, Option<Value>), Error> {
         let copy = self.copy_of(credentials)?;
-        let object = self.target().find(self.seed())?;
+        let object = self.target().find(self.seed)?;
         let now = self.cx.clock.now();
         let plan =
-            decide::plan(&BackupFacts { copy, object: object.as_ref(), spec: &wish.spec, refresh, now });
+            decide::plan(&BackupFacts { copy, object: object.as_ref(), spec: &desired.spec, refresh, now });
         if plan.writes_copy {
             self.apply_credentials(credentials)?;
         }
@@ -158,7 +153,7 @@ impl<'a> BackupRound<'a> {
     /// Compares the credentials in the seed with the garden's.
     pub(crate) fn copy_of(&self, credentials: &GardenCredentials) -> Result<SecretCopy, Error> {
         let key = self.secret();
-        let secret = self.seed().find::<Value>(&SECRET, &key)?;
+        let secret = self.seed.find::<Value>(&SECRET, &key)?;
         let context = credentials::context(&self.kind.core, &self.object);
         Ok(SecretCopy::read(secret.as_ref(), |copy| credentials.is_copied_to(copy, &context)))
     }
@@ -167,7 +162,7 @@ impl<'a> BackupRound<'a> {
     pub(crate) fn apply_credentials(&self, credentials: &GardenCredentials) -> Result<(), Error> {
         let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
         let context = credentials::context(&self.kind.core, &self.object);
-        credentials.apply(self.seed(), &self.secret(), &annotations, &context).map(drop)
+        credentials.apply(self.seed, &self.secret(), &annotations, &context).map(drop)
     }
 
     /// Writes the progress to the garden's status if it changed.
@@ -190,7 +185,7 @@ impl<'a> BackupRound<'a> {
     /// Writes fields of the status.
     pub(crate) fn write_status(&mut self, patch: Value) -> Result<(), Error> {
         let key = self.key();
-        self.object = self.garden().patch_status(&self.kind.core, &key, &Patch::Merge(patch))?;
+        self.object = self.garden.patch_status(&self.kind.core, &key, &Patch::Merge(patch))?;
         Ok(())
     }
 
@@ -215,7 +210,7 @@ impl<'a> BackupRound<'a> {
         let news = Event { controller: self.kind.controller, warning: true, reason, action, note: &note };
         let about =
             InvolvedObject { resource: &self.kind.core, namespace: &about.0, name: &about.1, uid: &about.2 };
-        self.cx.events.tell(self.garden(), &self.cx.clock, about, news);
+        self.cx.events.tell(self.garden, &self.cx.clock, about, news);
         self.write_status(patch)
     }
 

@@ -1,10 +1,11 @@
 //! The status of a BackupBucket or a BackupEntry in the garden. Pure.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::annotation;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::time::rfc3339;
 

@@ -8,6 +8,7 @@ pub mod error;
 pub(crate) mod garden_time;
 #[cfg(all(target_env = "musl", not(feature = "libc-heap")))]
 mod heap;
+pub(crate) mod json;
 pub(crate) mod lock;
 pub mod log;
 pub mod metrics;

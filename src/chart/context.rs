@@ -5,12 +5,11 @@ use std::borrow::Cow;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use serde_json::json;
-
 use super::glob::Pattern;
 use super::render::KubeVersion;
 use super::value::{Entries, Map, MapKind, Object, Signature, Type, Value, count_walked};
 use super::{Chart, File, Metadata};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};

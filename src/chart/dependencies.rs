@@ -223,7 +223,7 @@ fn import(chart: &mut Chart) -> Result<(), Error> {
         let mut pairs = Vec::new();
         for import in &dependency.import_values {
             let Some((child, parent, exported)) = import_paths(import) else { continue };
-            pairs.push(serde_json::json!({"child": child, "parent": parent}));
+            pairs.push(crate::base::json::json!({"child": child, "parent": parent}));
             let Some(table) = values::table(&all, &format!("{}.{exported}", dependency.name)) else {
                 log::warn!(chart = dependency.name.as_str(); "A sub-chart lacks an imported table");
                 continue;

@@ -283,7 +283,7 @@ impl SetReader<'_, '_> {
         if self.is_blank() {
             return Ok(Value::Null);
         }
-        let mut values = serde_json::Deserializer::from_str(self.rest).into_iter::<Value>();
+        let mut values = serde_json::Deserializer::from_slice(self.rest.as_bytes()).into_iter::<Value>();
         let mut value = values.next().and_then(Result::ok).ok_or(Error::Json)?;
         self.rest = self.rest.get(values.byte_offset()..).unwrap_or_default();
         to_floats(&mut value);

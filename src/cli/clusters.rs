@@ -111,7 +111,7 @@ pub(super) fn garden(settings: &Settings, variable: Variable<'_>, seed: &Client)
 
 /// The connection of a kubeconfig on this host.
 pub(super) fn garden_of(path: PathBuf) -> Result<Connection, Obstacle> {
-    let read = kubeconfig::load(&[path]).and_then(|config| config.select(""));
+    let read = kubeconfig::load(&[path]).and_then(|config| config.current());
     read.map_err(|e| unreadable(&e, "correct the kubeconfig of the garden"))
 }
 

@@ -4,9 +4,10 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::chart::child;
 use crate::config::file;
 use crate::config::{self, ConfigProblem, LoadedConfig};

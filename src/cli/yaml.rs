@@ -3,9 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use serde_json::Value;
-
-use crate::format::yaml;
+use crate::format::{view, yaml};
 
 /// The commands that print JSON on request.
 const COMMANDS: [&str; 7] = ["config", "doctor", "explain", "bundle", "etcd", "status", "version"];
@@ -42,7 +40,7 @@ impl<'a> Converter<'a> {
 
     fn convert(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
-        let Ok(document) = serde_json::from_slice::<Value>(&line) else {
+        let Ok(document) = view::json(&line) else {
             return self.output.write_all(&line);
         };
         if std::mem::replace(&mut self.has_begun, true) {

@@ -5,11 +5,12 @@
 //! and removed otherwise: it comes from an older manifest or from somebody's change. Labels and annotations of other
 //! writers stay.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::api::resources::REFERENCE_PREFIX;
+use crate::base::json::json;
 use crate::kube::{Error, Patch, Seed};
 
 /// The fields that others own once the object exists.

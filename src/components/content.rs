@@ -1,11 +1,12 @@
 //! Helpers for the workloads of control planes: ConfigMaps named by their content, the annotations that protect them
 //! from garbage collection, arguments.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::managed::{sha256_hex, unique_secret};
 use crate::api::meta::text;
 use crate::api::resources::REFERENCE_PREFIX;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 
 /// The cipher suites that Gardener's components serve with, as an argument.

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{CLUSTER_SCOPED, Key};
+use crate::base::json::json;
 use crate::kube::{Error, ErrorVerdict, Patch, Seed};
 
 /// When to check definitions again that were not ready. An API server takes a fraction of a second to serve a new kind.

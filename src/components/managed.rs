@@ -3,12 +3,13 @@
 //! take them over unchanged.
 
 use ring::digest;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::{GARBAGE_COLLECTABLE, GARDEN_NAMESPACE, MANAGED_RESOURCE, REFERENCE_PREFIX};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 use crate::format::{base64, brotli, hex};
@@ -148,9 +149,9 @@ pub fn deploy(seed: &Seed, managed: &Managed) -> Result<i64, Error> {
         && plain(&found) == plain(secret)
     {
         let set = |object: &mut Value| managed.set(object, &other.name);
-        return write::ensure(seed, &MANAGED_RESOURCE, &object, set).map(|object| generation(&object));
+        return write::ensure(seed, &MANAGED_RESOURCE, &object, &set).map(|object| generation(&object));
     }
-    apply(seed, &managed.name, key, secret, |object| managed.set(object, &key.name))
+    apply(seed, &managed.name, key, secret, &|object| managed.set(object, &key.name))
 }
 
 fn generation(object: &Value) -> i64 {
@@ -182,9 +183,9 @@ pub(crate) fn apply(
     name: &str,
     key: &Key,
     wanted: &Value,
-    set: impl Fn(&mut Value),
+    set: &dyn Fn(&mut Value),
 ) -> Result<i64, Error> {
-    write::ensure(seed, &SECRET, key, |object| set_secret(object, wanted))?;
+    write::ensure(seed, &SECRET, key, &|object| set_secret(object, wanted))?;
     let managed = Key::new(key.namespace.as_str(), name);
     release_old_secrets(seed, &managed, key)?;
     write::ensure(seed, &MANAGED_RESOURCE, &managed, set).map(|object| generation(&object))

@@ -1,10 +1,11 @@
 //! `spec.resources` of a Seed or a Shoot: Secrets and ConfigMaps of the garden that extensions read in the seed as
 //! `ref-<name>`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::kube::Garden;
 

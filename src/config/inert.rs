@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::scalar;
 use super::schema::{SchemaNode, Type};
+use crate::format::view;
 
 /// Fields or blocks of fields, and the missing part.
 pub(super) const TABLE: &[(&str, &str)] = &[
@@ -38,7 +39,7 @@ pub(super) const TABLE: &[(&str, &str)] = &[
 
 /// Whether `value` requests something: it differs from an absent field, and does more than disable something.
 pub(super) fn asks(value: &Value, node: &SchemaNode) -> bool {
-    let default = || serde_json::from_str::<Value>(node.field.default).unwrap_or_default();
+    let default = || view::json(node.field.default.as_bytes()).unwrap_or_default();
     match value {
         Value::Null | Value::Bool(false) => false,
         Value::Array(items) => !items.is_empty(),

@@ -7,6 +7,7 @@ use super::schema::{SchemaNode, Type};
 use super::shown::{quoted, shown};
 use super::{ConfigProblem, ConfigProblems, inert, scalar};
 use crate::base::near::nearest;
+use crate::format::view;
 
 /// Checks `document` and fills in the defaults.
 pub(super) fn walk(document: &mut Value, schema: &SchemaNode, problems: &mut ConfigProblems) {
@@ -67,7 +68,7 @@ fn fill(map: &mut Map<String, Value>, key: &str, child: &SchemaNode) {
     if is_missing {
         let json = if child.field.default.is_empty() { "{}" } else { child.field.default };
         // A default that is not JSON is a mistake in the table, which a test finds.
-        map.insert(key.to_owned(), serde_json::from_str(json).unwrap_or_default());
+        map.insert(key.to_owned(), view::json(json.as_bytes()).unwrap_or_default());
     }
 }
 

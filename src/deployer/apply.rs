@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::{
     CONFIG_MAP, DEPLOYMENT, NAMESPACE as NAMESPACES, NETWORK_POLICY, POD_DISRUPTION_BUDGET, PRIORITY_CLASS,
@@ -15,6 +15,7 @@ use crate::api::meta::{CLUSTER_SCOPED, Key, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::api::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::stop::Stop;
 use crate::base::workers::Workers;
 use crate::chart::ValuesTable;

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 use crate::config;
 use crate::extension::problem;
 use crate::flow::Failed;

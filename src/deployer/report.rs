@@ -1,9 +1,10 @@
 //! The conditions of an object in the garden that describes an agent. Pure.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::view;
 

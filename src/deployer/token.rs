@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::base::random;
 use crate::components::managed::sha256_hex;
 use crate::format::base64;
@@ -60,7 +61,7 @@ fn is_valid(secret: &Value, now: Timestamp) -> bool {
 pub(crate) fn ensure(garden: &Garden, owner: &Key, now: Timestamp) -> Result<String, Error> {
     let Key { namespace, name } = owner;
     let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
-    let secret = write::ensure(garden, &SECRET, &key(namespace, name), |secret| {
+    let secret = write::ensure(garden, &SECRET, &key(namespace, name), &|secret| {
         if !is_valid(secret, now) {
             fill(secret, &id, &fresh, "ManagedSeed", owner, now.plus(VALIDITY));
         }

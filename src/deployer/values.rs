@@ -3,9 +3,10 @@
 //! The configuration of the deploying agent is the base, `edge:` included. Fields that are valid only for that agent
 //! are dropped: how it reaches its clusters, its Seed, its addresses, its leader election.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 
 use super::{NAME, NAMESPACE};
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::api::gardener::{LastOperation, OPERATION};
-use crate::api::meta::{ObjectMeta, or_default};
+use crate::api::meta::ObjectMeta;
 use crate::runtime::informer::PartialObject;
 use crate::runtime::store::Change;
 
@@ -12,7 +12,6 @@ use crate::runtime::store::Change;
 #[serde(default)]
 pub(crate) struct ExtensionHead {
     pub(crate) metadata: ObjectMeta,
-    #[serde(deserialize_with = "or_default")]
     pub(crate) status: ExtensionHeadStatus,
 }
 

@@ -1,12 +1,13 @@
 //! Credentials of the garden that extensions get in the seed: copies of Secrets, or Secrets with tokens of a
 //! WorkloadIdentity (Gardener's `GetCredentialsByObjectReference` and `pkg/utils/workloadidentity`).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{INTERNAL_SECRET, WORKLOAD_IDENTITY};
 use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::kube::{Client, Error};
@@ -103,7 +104,7 @@ impl GardenCredentials {
         annotations: &Value,
         context: &str,
     ) -> Result<Value, Error> {
-        write::ensure(seed, &SECRET, secret, |copy| {
+        write::ensure(seed, &SECRET, secret, &|copy| {
             let old = copy["metadata"]["annotations"].clone();
             copy["metadata"]["annotations"] = annotations.clone();
             copy["metadata"].as_object_mut().into_iter().for_each(|metadata| {
@@ -148,7 +149,7 @@ impl GardenCredentials {
         }
         copy["metadata"]["labels"] = json!({
             "security.gardener.cloud/purpose": "workload-identity-token-requestor",
-            format!("{IDENTITY}provider"): system["type"],
+            (format!("{IDENTITY}provider")): system["type"],
         });
         match &system["providerConfig"] {
             Value::Null => {

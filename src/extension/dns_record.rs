@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::DesiredExtension;
 use crate::api::meta::Key;
+use crate::base::json::json;
 
 /// A desired DNSRecord.
 pub(crate) struct Record<'a> {
@@ -30,15 +31,15 @@ pub(crate) fn record_type(address: &str) -> &'static str {
 }
 
 impl Record<'_> {
-    pub(crate) fn wish(&self) -> DesiredExtension {
-        let mut wish = DesiredExtension::new(json!({
+    pub(crate) fn desired(&self) -> DesiredExtension {
+        let mut desired = DesiredExtension::new(json!({
             "type": self.provider,
             "secretRef": {"name": self.secret.name, "namespace": self.secret.namespace},
             "name": self.name,
             "recordType": record_type(self.address),
             "values": [self.address],
         }));
-        wish.annotations.insert("dns.gardener.cloud/ip-stack".to_owned(), json!(self.ip_stack));
-        wish
+        desired.annotations.insert("dns.gardener.cloud/ip-stack".to_owned(), json!(self.ip_stack));
+        desired
     }
 }

@@ -4,11 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::{ControllerRegistration, ControllerResource};
 use crate::api::meta::text;
+use crate::base::json::json;
 use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, TaskStep};
 use crate::format::duration;
@@ -74,7 +75,7 @@ pub(crate) struct EnabledExtension {
 }
 
 impl EnabledExtension {
-    pub(crate) fn wish(&self, class: ExtensionClass) -> DesiredExtension {
+    pub(crate) fn desired(&self, class: ExtensionClass) -> DesiredExtension {
         let mut spec = json!({"type": self.name, "class": class.as_str()});
         if !self.config.is_null() {
             spec["providerConfig"] = self.config.clone();
@@ -253,12 +254,12 @@ mod tests {
             migrated: ReconcileMoment::Before,
         };
         assert_eq!(
-            wanted.wish(ExtensionClass::Seed),
+            wanted.desired(ExtensionClass::Seed),
             DesiredExtension::new(json!({"type": "x", "class": "seed"}))
         );
         wanted.config = json!({"a": 1});
         let spec = json!({"type": "x", "class": "shoot", "providerConfig": {"a": 1}});
-        assert_eq!(wanted.wish(ExtensionClass::Shoot), DesiredExtension::new(spec));
+        assert_eq!(wanted.desired(ExtensionClass::Shoot), DesiredExtension::new(spec));
     }
 
     #[test]

@@ -21,12 +21,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;
 use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
@@ -241,9 +242,9 @@ impl ExtensionObject {
     }
 
     /// Creates or updates the object and triggers its reconciliation. Errors: a request fails.
-    pub fn deploy(&self, client: &Client, wish: &DesiredExtension, now: Timestamp) -> Result<(), Error> {
+    pub fn deploy(&self, client: &Client, desired: &DesiredExtension, now: Timestamp) -> Result<(), Error> {
         let live = self.find(client)?;
-        self.write(client, live.as_ref(), wish, Some(request(ExtensionOperation::Reconcile, now)))
+        self.write(client, live.as_ref(), desired, Some(request(ExtensionOperation::Reconcile, now)))
     }
 
     /// The same for kinds that upstream reconciles only for a reason (Infrastructure, DNSRecord): a changed
@@ -252,25 +253,30 @@ impl ExtensionObject {
     pub fn deploy_if_needed(
         &self,
         client: &Client,
-        wish: &DesiredExtension,
+        desired: &DesiredExtension,
         now: Timestamp,
     ) -> Result<TaskStep, Failed> {
-        self.deploy_or_replace(client, wish, false, now)
+        self.deploy_or_replace(client, desired, false, now)
     }
 
     /// The same. `is_asked` requests a reconciliation even if nothing differs.
     pub(crate) fn deploy_or_replace(
         &self,
         client: &Client,
-        wish: &DesiredExtension,
+        desired: &DesiredExtension,
         is_asked: bool,
         now: Timestamp,
     ) -> Result<TaskStep, Failed> {
         let live = self.find(client)?;
-        match live.as_ref().map_or(Need::Request, |live| need(live, &wish.spec, is_asked)) {
-            Need::Nothing => self.write(client, live.as_ref(), wish, None)?,
+        match live.as_ref().map_or(Need::Request, |live| need(live, &desired.spec, is_asked)) {
+            Need::Nothing => self.write(client, live.as_ref(), desired, None)?,
             Need::Request => {
-                self.write(client, live.as_ref(), wish, Some(request(ExtensionOperation::Reconcile, now)))?;
+                self.write(
+                    client,
+                    live.as_ref(),
+                    desired,
+                    Some(request(ExtensionOperation::Reconcile, now)),
+                )?;
             }
             Need::Another => {
                 if live.is_none_or(|live| live["metadata"]["deletionTimestamp"].is_null()) {
@@ -288,12 +294,12 @@ impl ExtensionObject {
     pub fn restore(
         &self,
         client: &Client,
-        wish: &DesiredExtension,
+        desired: &DesiredExtension,
         memory: &ExtensionResourceState,
         now: Timestamp,
     ) -> Result<(), Error> {
         let live = self.find(client)?;
-        self.write(client, live.as_ref(), wish, Some(request(ExtensionOperation::WaitForState, now)))?;
+        self.write(client, live.as_ref(), desired, Some(request(ExtensionOperation::WaitForState, now)))?;
         let knows = live.is_some_and(|live| !live["status"]["state"].is_null());
         let ExtensionResourceState { state, resources } = memory;
         let has_memory = !(state.is_null() && resources.is_null());
@@ -323,19 +329,19 @@ impl ExtensionObject {
         &self,
         client: &Client,
         live: Option<&Value>,
-        wish: &DesiredExtension,
+        desired: &DesiredExtension,
         request: Option<Value>,
     ) -> Result<(), Error> {
         if let Some(live) = live {
-            return wish.difference(live, request).map_or(Ok(()), |patch| self.patch(client, patch));
+            return desired.difference(live, request).map_or(Ok(()), |patch| self.patch(client, patch));
         }
         let mut metadata = json!({"name": self.key.name, "annotations": request});
         if !self.key.namespace.is_empty() {
             metadata["namespace"] = json!(self.key.namespace);
         }
         let mut object = json!({"apiVersion": self.resource.api_version(), "kind": self.resource.kind,
-            "metadata": metadata, "spec": wish.spec});
-        wish.mark(&mut object);
+            "metadata": metadata, "spec": desired.spec});
+        desired.mark(&mut object);
         client.create::<Value>(&self.resource, &self.key.namespace, &object).map(drop)
     }
 

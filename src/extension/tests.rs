@@ -54,21 +54,21 @@ fn the_wait_ends_after_its_timeout() {
 fn a_patch_has_the_differences_and_the_request() {
     let live = json!({"metadata": {"name": "x", "labels": {"theirs": "1"}, "annotations": {OPERATION: "reconcile"}},
         "spec": {"type": "a", "old": 1}, "status": {"state": 1}});
-    let mut wish = DesiredExtension::new(json!({"type": "a", "old": 1}));
-    assert_eq!(wish.difference(&live, None), None);
+    let mut desired = DesiredExtension::new(json!({"type": "a", "old": 1}));
+    assert_eq!(desired.difference(&live, None), None);
     let asked = request(ExtensionOperation::Reconcile, NOW);
     let annotations = json!({OPERATION: "reconcile", TIMESTAMP: "2026-01-01T00:00:00Z"});
     assert_eq!(asked, annotations);
     assert_eq!(
-        wish.difference(&live, Some(asked.clone())),
+        desired.difference(&live, Some(asked.clone())),
         Some(json!({"metadata": {"annotations": annotations}}))
     );
-    wish.labels.insert("ours".to_owned(), json!("2"));
-    wish.annotations.insert("note".to_owned(), json!("3"));
-    wish.spec = json!({"type": "b"});
+    desired.labels.insert("ours".to_owned(), json!("2"));
+    desired.annotations.insert("note".to_owned(), json!("3"));
+    desired.spec = json!({"type": "b"});
     let expected = json!({"metadata": {"labels": {"ours": "2"}, "annotations": {OPERATION: "reconcile",
         TIMESTAMP: "2026-01-01T00:00:00Z", "note": "3"}}, "spec": {"type": "b", "old": null}});
-    assert_eq!(wish.difference(&live, Some(asked)), Some(expected));
+    assert_eq!(desired.difference(&live, Some(asked)), Some(expected));
 }
 
 #[test]

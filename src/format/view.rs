@@ -1,7 +1,8 @@
 //! Typed views of JSON values, as Go reads JSON: a `null` counts as an absent field, a list is not an object, and
 //! unknown fields are ignored.
 //!
-//! Each way to read a type adds kilobytes to the program. So there is one way, for owned and for borrowed values.
+//! Each way to read a type adds kilobytes to the program. So there is one way, for owned and for borrowed values, and one to
+//! read JSON.
 
 use std::borrow::Cow;
 
@@ -25,7 +26,12 @@ pub(crate) fn look<T: DeserializeOwned>(value: &Value) -> Result<T, Error> {
 
 /// Reads a view from a text. Errors: if the text is not JSON, or has another shape.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, Error> {
-    serde_json::from_slice(text).and_then(read)
+    json(text).and_then(read)
+}
+
+/// Reads JSON. Errors: if the text is something else.
+pub(crate) fn json(text: &[u8]) -> Result<Value, Error> {
+    serde_json::from_slice(text)
 }
 
 enum ValueView<'v> {

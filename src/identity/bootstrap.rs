@@ -142,7 +142,7 @@ fn nothing(looked: &[String]) -> Error {
 }
 
 fn from_file(path: &Path) -> Result<Connection, Error> {
-    let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.select(""));
+    let read = kubeconfig::load(&[path.to_owned()]).and_then(|config| config.current());
     read.map_err(|source| Error::Kubeconfig { place: path.display().to_string(), source })
 }
 

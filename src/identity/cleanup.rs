@@ -1,15 +1,13 @@
 //! At each start, the agent updates its trust to the garden's current CA, and removes the credentials that bootstrapped
 //! its identity.
 
-use serde_json::Value;
-
 use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, SERVICE_ACCOUNT};
 use crate::api::meta::{Key, Resource};
 use crate::api::rbac::CLUSTER_ROLE_BINDING;
 use crate::base::error::chain;
 use crate::base::redact;
-use crate::format::base64;
+use crate::format::{base64, view};
 use crate::kube::connection::{AuthorizationSource, InlineOrFile, ServerTrust};
 use crate::kube::{Client, Connection, DeleteParams, ErrorVerdict, Garden};
 use crate::limits;
@@ -197,7 +195,7 @@ fn used_by(seed: &Client, key: &Key, who: &Bootstrapper) -> Result<bool, Error> 
 /// The ServiceAccount that a token names. The API server checks the signature.
 fn token_subject(token: &str) -> Option<String> {
     let claims = token.split('.').nth(1)?;
-    let claims: Value = serde_json::from_slice(&base64::decode_url(claims.as_bytes()).ok()?).ok()?;
+    let claims = view::json(&base64::decode_url(claims.as_bytes()).ok()?).ok()?;
     Some(claims["sub"].as_str()?.to_owned())
 }
 
@@ -318,7 +316,7 @@ mod tests {
         store_refreshed(&seed, &Key::new("garden", "s"), &used).unwrap();
         let written = server.seen().pop().unwrap();
         assert_eq!(written.method, "PATCH");
-        let patch: Value = serde_json::from_str(&written.body).unwrap();
+        let patch = view::json(written.body.as_bytes()).unwrap();
         let expected = kubeconfig::render(&Connection::new("https://moved").with_ca(pem("new"))).unwrap();
         assert_eq!(patch["data"]["kubeconfig"], base64::encode(expected.as_bytes()));
     }

@@ -1,8 +1,9 @@
 //! CertificateSigningRequests: the object to create, and the meaning of its status.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::certificates::CertificateSigningRequest;
+use crate::base::json::json;
 use crate::format::base64;
 use crate::pki::request::{Subject, digested_name};
 

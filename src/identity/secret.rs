@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{SECRET, Secret};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::kube::{AuthorizationSource, Client, Connection, InlineOrFile, Patch, kubeconfig};
@@ -64,7 +65,7 @@ fn parse(encoded: &str, place: &str) -> Result<Connection, Error> {
         remedy: "its key kubeconfig is not text; write a kubeconfig into it",
     })?;
     // Relative paths make no sense, so they start at the root of this host.
-    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.select(""));
+    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|config| config.current());
     connection.and_then(without_reach).map_err(wrong)
 }
 

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::client::Client;
 use super::error::Error;
 use super::request::ApiRequest;
-use crate::api::meta::{Resource, or_default};
+use crate::api::meta::Resource;
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
@@ -71,7 +71,7 @@ impl Discovery {
     fn ask(&self, api_version: &str) -> Result<SortedMap<String, Resource>, Error> {
         let path =
             path(api_version).ok_or_else(|| Error::Request(format!("bad apiVersion {api_version:?}")))?;
-        match self.client.fetch::<ResourceList>(&ApiRequest::get_raw(&path)) {
+        match self.client.fetch::<ApiResourceList>(&ApiRequest::get_raw(&path)) {
             Ok(list) => Ok(list.index(api_version)),
             Err(error) if error.is_not_found() => Ok(SortedMap::new()),
             Err(error) => Err(error),
@@ -94,31 +94,64 @@ fn path(api_version: &str) -> Option<String> {
     }
 }
 
-#[derive(Deserialize)]
-struct ResourceList {
-    #[serde(default, deserialize_with = "or_default")]
-    resources: Vec<DiscoveredResource>,
+/// The groups of an API server, without the oldest one.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct ApiGroupList {
+    pub(crate) groups: Vec<ApiGroup>,
 }
 
 #[derive(Deserialize)]
-struct DiscoveredResource {
-    name: String,
-    kind: String,
+pub(crate) struct ApiGroup {
+    pub(crate) name: String,
+    /// In the server's order of preference.
     #[serde(default)]
-    namespaced: bool,
-    /// Set if it differs from the list's.
-    #[serde(default, deserialize_with = "or_default")]
-    group: String,
-    #[serde(default, deserialize_with = "or_default")]
-    version: String,
+    pub(crate) versions: Vec<ApiGroupVersion>,
 }
 
-impl ResourceList {
+#[derive(Deserialize)]
+pub(crate) struct ApiGroupVersion {
+    /// Such as `apps/v1`.
+    #[serde(rename = "groupVersion")]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) version: String,
+}
+
+/// What an API version serves.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct ApiResourceList {
+    pub(crate) resources: Vec<ApiResource>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct ApiResource {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) namespaced: bool,
+    /// Set if it differs from the list's.
+    #[serde(default)]
+    group: String,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    pub(crate) verbs: Vec<String>,
+}
+
+impl ApiResource {
+    pub(crate) fn has_verb(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|own| own == verb)
+    }
+}
+
+impl ApiResourceList {
     fn index(self, api_version: &str) -> SortedMap<String, Resource> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut kinds = SortedMap::new();
         // A subresource may have a kind of its own (`deployments/scale` is a Scale), even of another group.
-        let own = |served: &DiscoveredResource| {
+        let own = |served: &ApiResource| {
             !served.name.contains('/')
                 && (served.group.is_empty() || served.group == group)
                 && (served.version.is_empty() || served.version == version)

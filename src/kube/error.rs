@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::kubeconfig;
-use crate::api::meta::or_default;
 use crate::limits;
 use crate::net::{self, Hop};
 
@@ -202,15 +201,11 @@ pub struct StatusFailure {
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatusDetails {
     /// Name of the object.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) name: String,
     /// Kind or plural of the object.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) kind: String,
-    #[serde(deserialize_with = "or_default")]
     pub(crate) causes: Vec<StatusCause>,
     /// The delay before a retry, in seconds.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) retry_after_seconds: u32,
 }
 
@@ -219,13 +214,10 @@ pub(crate) struct StatusDetails {
 #[serde(default)]
 pub(crate) struct StatusCause {
     /// Machine-readable reason, such as `FieldValueInvalid`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) reason: String,
     /// The text is for people.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) message: String,
     /// Path of the field.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) field: String,
 }
 

@@ -2,14 +2,14 @@
 
 use std::io::Read;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::bounds::{Busy, Claims, HeldPermit};
 use super::request::ListMeta;
 use super::split::{Broken, Sink, Splitter};
 use super::value::StreamedObject;
-use crate::api::meta::{Resource, or_default};
+use crate::api::meta::Resource;
+use crate::format::view;
 use crate::net;
 
 const CHUNK_BYTES: usize = 16 << 10;
@@ -69,22 +69,16 @@ pub(super) fn read_page(
         })?;
     }
     let rest = splitter.finish().map_err(|why| Trouble::Text(why.to_owned()))?;
-    let Page { metadata, items } = serde_json::from_slice(&rest)?;
-    match items {
+    let mut page = view::json(&rest)?;
+    match page.get("items") {
         // Go writes an empty list as `null`.
-        Value::Null => Ok((metadata, bytes)),
-        Value::Array(items) if items.is_empty() => Ok((metadata, bytes)),
-        _ => Err(Trouble::Text("its items are not a list of objects".to_owned())),
+        Some(Value::Null) => {}
+        Some(Value::Array(items)) if items.is_empty() => {}
+        // A response without items, such as a Status, must not count as an empty list.
+        _ => return Err(Trouble::Text("its items are not a list of objects".to_owned())),
     }
-}
-
-/// A page without its objects.
-#[derive(Deserialize)]
-struct Page {
-    #[serde(default, deserialize_with = "or_default")]
-    metadata: ListMeta,
-    /// A response without items, such as a Status, must not count as an empty list.
-    items: Value,
+    let metadata = view::read::<Option<ListMeta>>(page["metadata"].take())?;
+    Ok((metadata.unwrap_or_default(), bytes))
 }
 
 struct Items<'a> {

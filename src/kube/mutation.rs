@@ -53,7 +53,7 @@ fn damaged_text_is_refused_without_panic() {
         let mut random = Seeded(seed);
         let mut text = |sample: &str| String::from_utf8_lossy(&random.damage(sample.as_bytes())).into_owned();
         if let Ok(config) = kubeconfig::parse(&text(KUBECONFIG), Path::new("/d")) {
-            let _ = config.select("");
+            let _ = config.current();
         }
         let _ = Url::parse(&text("https://user:p%40w@[fd00::1]:6443/path?q"));
         let env = ProxyEnv {

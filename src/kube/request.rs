@@ -1,9 +1,10 @@
 //! Requests, built without IO.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::api::meta::{Key, Resource, or_default};
+use crate::api::meta::{Key, Resource};
+use crate::base::json::json;
 use crate::format::percent;
 use crate::limits;
 
@@ -158,7 +159,7 @@ pub struct List<T> {
     #[serde(default)]
     pub metadata: ListMeta,
     /// The objects.
-    #[serde(default = "Vec::new", deserialize_with = "or_default")]
+    #[serde(default = "Vec::new")]
     pub items: Vec<T>,
 }
 
@@ -167,10 +168,9 @@ pub struct List<T> {
 #[serde(rename_all = "camelCase", default)]
 pub struct ListMeta {
     /// The version at which a watch may begin.
-    #[serde(deserialize_with = "or_default")]
     pub resource_version: String,
     /// Empty on the last page.
-    #[serde(rename = "continue", deserialize_with = "or_default")]
+    #[serde(rename = "continue")]
     pub continue_token: String,
 }
 
@@ -201,13 +201,10 @@ pub enum ListItem<T> {
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerVersion {
     /// Such as `1`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) major: String,
     /// Such as `34` or `34+`.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) minor: String,
     /// Such as `v1.34.1`.
-    #[serde(deserialize_with = "or_default")]
     pub git_version: String,
 }
 

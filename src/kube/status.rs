@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::error::{Error, StatusDetails, StatusFailure};
 use super::request::{ApiRequest, ListMeta};
-use crate::api::meta::or_default;
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
 use crate::format::view;
@@ -20,17 +19,11 @@ const MESSAGE_BYTES_MAX: usize = 8 << 10;
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct StatusBody {
-    #[serde(deserialize_with = "or_default")]
     kind: String,
-    #[serde(deserialize_with = "or_default")]
     metadata: ListMeta,
-    #[serde(deserialize_with = "or_default")]
     message: String,
-    #[serde(deserialize_with = "or_default")]
     reason: String,
-    #[serde(deserialize_with = "or_default")]
     details: StatusDetails,
-    #[serde(deserialize_with = "or_default")]
     code: u16,
 }
 

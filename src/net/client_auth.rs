@@ -112,7 +112,7 @@ mod tests {
     fn our_own_certificate_needs_a_usable_key() {
         let wanted = "make one with an ECDSA key on P-256 or P-384, an Ed25519 key, or an RSA key of 2048 to 4096 bits";
         let ca = Ca::new("ca");
-        let ours = ca.issue("one", &[], (2020, 2120));
+        let ours = ca.issue("one", &[], 2020..2120);
         let no_key = V1.split_once("-----BEGIN PRIVATE").unwrap().0;
         let table = [
             (V1, V1, String::new()),

@@ -24,12 +24,13 @@ pub trait Dial: Send + Sync + fmt::Debug {
     /// [`Dial::dial`], and the errors of `opening`.
     fn dial_telling(
         &self,
-        to: (&str, u16),
+        host: &str,
+        port: u16,
         timeout: Duration,
         opening: Opening<'_>,
     ) -> io::Result<TcpStream> {
         let _ = opening;
-        self.dial(to.0, to.1, timeout)
+        self.dial(host, port, timeout)
     }
 
     /// The addresses of a host name, within `timeout`. Errors: the error of the system.
@@ -92,19 +93,20 @@ pub struct SystemDialer;
 
 impl Dial for SystemDialer {
     fn dial(&self, host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
-        self.dial_telling((host, port), timeout, &mut |_| Ok(()))
+        self.dial_telling(host, port, timeout, &mut |_| Ok(()))
     }
 
     fn dial_telling(
         &self,
-        to: (&str, u16),
+        host: &str,
+        port: u16,
         timeout: Duration,
         opening: Opening<'_>,
     ) -> io::Result<TcpStream> {
         let clock = Clock::system();
-        let addresses = resolve(to.0, to.1, timeout, opening).map_err(|source| {
+        let addresses = resolve(host, port, timeout, opening).map_err(|source| {
             // A distinct error tells a failed lookup from an unreachable address.
-            io::Error::other(Error::Lookup { host: to.0.to_owned(), source })
+            io::Error::other(Error::Lookup { host: host.to_owned(), source })
         })?;
         let left = timeout.saturating_sub(clock.mono());
         let stream = connect_any(&addresses, left, |address, share| connect(address, share, opening))?;

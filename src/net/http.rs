@@ -377,7 +377,7 @@ impl Link {
             (details.register_shutdown)(shared).map_err(|_| io::Error::from(io::ErrorKind::ConnectionAborted))
         };
         let wait = left.unwrap_or(Duration::MAX);
-        let socket = self.0.dialer.dial_telling((&to.host, to.port), wait, opening);
+        let socket = self.0.dialer.dial_telling(&to.host, to.port, wait, opening);
         let socket = socket.map_err(|error| match Error::from_io("connect", error) {
             Error::Io { source, .. } if source.kind() == io::ErrorKind::TimedOut => Error::Timeout(CONNECT),
             Error::Io { source, .. } => Error::Connect { address: to.authority(), source },

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -43,21 +44,21 @@ impl Ca {
     }
 
     /// A certificate for servers and clients; `years` is its validity.
-    pub(crate) fn issue(&self, name: &str, sans: &[&str], years: (i32, i32)) -> Pair {
+    pub(crate) fn issue(&self, name: &str, sans: &[&str], years: Range<i32>) -> Pair {
         let sans: Vec<String> = sans.iter().map(|san| (*san).to_owned()).collect();
         let mut params = CertificateParams::new(sans).unwrap();
         params.distinguished_name = common_name(name);
         params.extended_key_usages =
             vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        params.not_before = rcgen::date_time_ymd(years.0, 1, 1);
-        params.not_after = rcgen::date_time_ymd(years.1, 1, 1);
+        params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
+        params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
         let key = KeyPair::generate().unwrap();
         Pair { chain: params.signed_by(&key, &self.0).unwrap().pem(), key: key.serialize_pem() }
     }
 
     /// A certificate for a server on this machine.
     pub(crate) fn server(&self) -> Pair {
-        self.issue("server", &["localhost", "127.0.0.1"], (2020, 2120))
+        self.issue("server", &["localhost", "127.0.0.1"], 2020..2120)
     }
 }
 

@@ -316,7 +316,7 @@ fn trust_decides_by_issuer_name_and_time() {
 #[test]
 fn certificates_are_judged_by_the_clock_handed_in() {
     let ca = Ca::new("ca");
-    let pair = ca.issue("server", &["127.0.0.1"], (2030, 2031));
+    let pair = ca.issue("server", &["127.0.0.1"], 2030..2031);
     let server = TestServer::tls(&ServerTls { pair, client_ca: None }, |_| ok());
     // 2024-01-01, 2030-06-01 and 2031-06-01.
     let at = |unix: i64, floor: i64| {
@@ -342,7 +342,7 @@ fn certificates_are_judged_by_the_clock_handed_in() {
 fn a_certificate_in_the_bundle_is_trusted_by_itself() {
     let ca = Ca::new("ca");
     let pair = ca.server();
-    let old = ca.issue("server", &["127.0.0.1"], (2020, 2021));
+    let old = ca.issue("server", &["127.0.0.1"], 2020..2021);
     for (pair, works) in [(pair, true), (old, false)] {
         let pinned = SetTrust::new(TrustedRoots::Pem(pair.chain.clone().into_bytes().into()));
         let server = TestServer::tls(&ServerTls { pair, client_ca: None }, |_| ok());
@@ -363,14 +363,14 @@ fn identity_and_trust_change_between_handshakes() {
         server.seen().pop().unwrap().certificate
     };
     assert_eq!(leaf(&http), None);
-    let (first, second) = (clients.issue("one", &[], (2020, 2120)), clients.issue("two", &[], (2020, 2120)));
+    let (first, second) = (clients.issue("one", &[], 2020..2120), clients.issue("two", &[], 2020..2120));
     told.be(&first);
     assert_eq!(leaf(&http), None, "a connection keeps its identity");
     let first_leaf = leaf(&http.sibling());
     told.be(&second);
     assert!(first_leaf.is_some() && leaf(&http.sibling()) != first_leaf);
     // A certificate that the server refuses.
-    told.be(&ca.issue("stranger", &[], (2020, 2120)));
+    told.be(&ca.issue("stranger", &[], 2020..2120));
     let refused = tls_error(get(&http.sibling(), &server.url(), &limits()));
     assert!(matches!(refused, TlsError::Refused(_)), "{refused:?}");
     // The key of another certificate.

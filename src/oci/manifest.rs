@@ -116,7 +116,7 @@ pub(super) fn read(content: &[u8]) -> Result<Next, ArtifactProblem> {
 
 /// All blobs of a manifest: its configuration and its layers.
 pub(super) fn parts(content: &[u8]) -> Result<Vec<Blob>, ArtifactProblem> {
-    let document: Value = serde_json::from_slice(content).map_err(|_| ArtifactProblem::NotAManifest)?;
+    let document = view::json(content).map_err(|_| ArtifactProblem::NotAManifest)?;
     let layers = document["layers"].as_array().ok_or(ArtifactProblem::NoLayers)?;
     if layers.len() > limits::OCI_LAYERS_MAX {
         return Err(ArtifactProblem::BadLayer);

@@ -3,7 +3,7 @@
 use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::text;
 use crate::backup::garden::{self, EntryOperation, WantedEntry};
-use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
+use crate::extension::{DesiredExtension, ExtensionPatience};
 use crate::flow::{Attempt, Failed, TaskStep};
 
 use super::objects::{Desired, ObjectRow};
@@ -15,14 +15,10 @@ pub(super) const ENTRY: ObjectRow =
 
 fn desired(work: &Work) -> Vec<Desired> {
     vec![Desired {
-        target: entry(work),
-        wish: DesiredExtension::default(),
+        target: garden::entry(&work.shoot),
+        content: DesiredExtension::default(),
         patience: ExtensionPatience::of(&BACKUP_ENTRY),
     }]
-}
-
-fn entry(work: &Work) -> ExtensionObject {
-    garden::entry(&work.view.namespace, &garden::entry_name(work.plane(), &work.view.status_uid))
 }
 
 /// Writes it, for the Seed's bucket.
@@ -38,11 +34,11 @@ fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
 
 /// Gives the entry to the other seed.
 pub(super) fn migrate(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
-    garden::migrate_entry(&work.env.garden, &entry(work), &work.shoot, work.now())?;
+    garden::migrate_entry(&work.env.garden, &garden::entry(&work.shoot), &work.shoot, work.now())?;
     Ok(TaskStep::Done)
 }
 
 /// Waits until the extension of this seed has released it.
 pub(super) fn wait_migrated(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-    entry(work).wait_migrated(&work.env.garden, ExtensionPatience::of(&BACKUP_ENTRY), attempt)
+    garden::entry(&work.shoot).wait_migrated(&work.env.garden, ExtensionPatience::of(&BACKUP_ENTRY), attempt)
 }

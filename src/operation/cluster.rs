@@ -1,10 +1,11 @@
 //! The object `Cluster` of the seed, from which extensions read a Shoot. It also stores the Shoot's name in the seed.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::CLUSTER;
 use crate::api::gardener::{CLOUD_PROFILE, SEED, SHOOT};
 use crate::api::meta::{Key, Metadata, Resource, text};
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::kube::{Patch, Seed};
 use crate::runtime::write;
@@ -47,7 +48,7 @@ pub(crate) fn fill(shoot: &Value, seed: &Value, cloud_profile: &Value) -> Value 
 pub(crate) fn sync(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<(), Failed> {
     let wanted = fill(shoot, &inputs.seed, &inputs.profile);
     let key = Key::cluster(text(&wanted["metadata"]["name"]));
-    let written = write::ensure(&env.seed, &CLUSTER, &key, |cluster| {
+    let written = write::ensure(&env.seed, &CLUSTER, &key, &|cluster| {
         for (field, value) in wanted["spec"].as_object().into_iter().flatten() {
             cluster["spec"][field] = value.clone();
         }

@@ -2,11 +2,12 @@
 //!
 //! Their progress is stored in annotations of the kube-apiserver's Deployment, as a Go gardenlet does.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::DEPLOYMENT;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, text};
+use crate::base::json::json;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Client, Patch};

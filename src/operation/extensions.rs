@@ -65,7 +65,7 @@ pub(super) fn names(work: &Work) -> Vec<String> {
 fn desired(work: &Work, moment: ReconcileMoment) -> Vec<Desired> {
     let of = |extension: EnabledExtension| Desired {
         target: ExtensionObject { resource: EXTENSION, key: Key::new(work.plane(), extension.name.as_str()) },
-        wish: extension.wish(ExtensionClass::Shoot),
+        content: extension.desired(ExtensionClass::Shoot),
         patience: extension.patience(),
     };
     wanted(work).into_iter().filter(|extension| extension.moment == moment).map(of).collect()
@@ -76,7 +76,7 @@ fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
     if work.facts.restores() {
         return desired.restore(work);
     }
-    desired.target.deploy(&work.env.seed, &desired.wish, work.now())?;
+    desired.target.deploy(&work.env.seed, &desired.content, work.now())?;
     Ok(TaskStep::Done)
 }
 

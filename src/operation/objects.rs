@@ -31,7 +31,7 @@ pub(super) struct ObjectRow {
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Desired {
     pub(super) target: ExtensionObject,
-    pub(super) wish: DesiredExtension,
+    pub(super) content: DesiredExtension,
     pub(super) patience: ExtensionPatience,
 }
 
@@ -163,14 +163,14 @@ impl Leaving {
 impl Desired {
     /// Writes the object with the state that another seed has left, which its extension continues.
     pub(super) fn restore(&self, work: &Work) -> Result<TaskStep, Failed> {
-        let Self { target, wish, .. } = self;
+        let Self { target, content, .. } = self;
         let (seed, kind, name) = (&work.env.seed, &target.resource.kind, &target.key.name);
         let mut memory = ExtensionResourceState::default();
         if let Some(state) = &work.inputs.state {
             memory = state::extension_state(state, kind, name, None);
             state::create_resources(seed, work.plane(), state, &memory)?;
         }
-        target.restore(seed, wish, &memory, work.now())?;
+        target.restore(seed, content, &memory, work.now())?;
         Ok(TaskStep::Done)
     }
 }

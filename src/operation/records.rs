@@ -1,10 +1,11 @@
 //! The DNS records of a Shoot's API server: `<shoot>-internal` and `<shoot>-external`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience, dns_record};
 use crate::flow::{Failed, TaskStep};
 use crate::kube::{Garden, Seed};
@@ -49,7 +50,7 @@ impl Record {
         Key::new(self.namespace.as_str(), format!("dnsrecord-{}-{}", self.shoot, self.role))
     }
 
-    fn wish(&self) -> DesiredExtension {
+    fn desired(&self) -> DesiredExtension {
         let is_ipv6 = dns_record::record_type(&self.address) == "AAAA";
         let record = dns_record::Record {
             provider: &json!(self.provider),
@@ -58,16 +59,16 @@ impl Record {
             address: &self.address,
             ip_stack: if is_ipv6 { "ipv6" } else { "ipv4" },
         };
-        let mut wish = record.wish();
-        wish.spec["ttl"] = json!(self.ttl);
+        let mut content = record.desired();
+        content.spec["ttl"] = json!(self.ttl);
         if let Some(zone) = &self.zone {
-            wish.spec["zone"] = json!(zone);
+            content.spec["zone"] = json!(zone);
         }
-        wish.labels = [("gardener.cloud/role", "controlplane"), ("role", self.role)]
+        content.labels = [("gardener.cloud/role", "controlplane"), ("role", self.role)]
             .map(|(key, value)| (key.to_owned(), json!(value)))
             .into_iter()
             .collect();
-        wish
+        content
     }
 }
 
@@ -92,7 +93,7 @@ pub(super) const EXTERNAL_RECORD: ObjectRow = ObjectRow {
 fn desired(work: &Work, role: &'static str) -> Vec<Desired> {
     let of = |record: Record| Desired {
         target: record.target(),
-        wish: record.wish(),
+        content: record.desired(),
         patience: ExtensionPatience::of(&DNS_RECORD),
     };
     wanted(work, role).map(of).into_iter().collect()
@@ -108,7 +109,7 @@ fn deploy(work: &Work, role: &'static str, request: &str, desired: &Desired) -> 
         return desired.restore(work);
     }
     let is_asked = !work.facts.operation.is_deletion() && requests::asks(&work.shoot, request);
-    desired.target.deploy_or_replace(&work.env.seed, &desired.wish, is_asked, work.now())
+    desired.target.deploy_or_replace(&work.env.seed, &desired.content, is_asked, work.now())
 }
 
 /// The record, also of a domain that the Shoot does not have any more.
@@ -147,7 +148,7 @@ fn copy_credentials(garden: &Garden, seed: &Seed, record: &Record) -> Result<(),
              the provider type to unmanaged"
         ))
     })?;
-    write::ensure(seed, &SECRET, &record.secret(), |copy| {
+    write::ensure(seed, &SECRET, &record.secret(), &|copy| {
         copy["type"] = json!(match text(&source["type"]) {
             "" => "Opaque",
             kind => kind,
@@ -175,22 +176,22 @@ mod tests {
             ttl: 120,
             credentials: Key::new("garden", "internal"),
         };
-        let wish = record.wish();
+        let content = record.desired();
         let expected = json!({"name": "api.s1.p.internal.lab.local", "recordType": "A", "ttl": 120, "type": "lab",
             "secretRef": {"name": "dnsrecord-s1-internal", "namespace": "shoot--p--s1"}, "values": ["10.77.0.20"]});
-        assert_eq!(wish.spec, expected);
+        assert_eq!(content.spec, expected);
         assert_eq!(
-            Value::Object(wish.labels),
+            Value::Object(content.labels),
             json!({"gardener.cloud/role": "controlplane", "role": "internal"})
         );
-        assert_eq!(Value::Object(wish.annotations), json!({"dns.gardener.cloud/ip-stack": "ipv4"}));
+        assert_eq!(Value::Object(content.annotations), json!({"dns.gardener.cloud/ip-stack": "ipv4"}));
         let table = [("2001:db8::1", "AAAA"), ("lb.example.org", "CNAME"), ("10.0.0.1", "A")];
         for (address, kind) in table {
             record.address = address.to_owned();
-            assert_eq!(record.wish().spec["recordType"], kind, "{address}");
+            assert_eq!(record.desired().spec["recordType"], kind, "{address}");
         }
         record.zone = Some("z".to_owned());
-        assert_eq!(record.wish().spec["zone"], "z");
+        assert_eq!(record.desired().spec["zone"], "z");
         assert_eq!(record.target().key.name, "s1-internal");
     }
 }

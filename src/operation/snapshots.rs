@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::core::SECRET;
-use crate::api::meta::{Key, annotation, is_true};
+use crate::api::meta::{annotation, is_true};
 use crate::backup::garden;
 use crate::deployer;
 use crate::flow::Failed;
@@ -42,16 +41,7 @@ pub(super) fn wanted(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
 /// The settings for snapshots in the bucket of the seed, whether or not the configuration enables them: a Shoot that moves has no
 /// other way.
 pub(super) fn of_bucket(work: &Work) -> Result<Wanted<'_>, Failed> {
-    let found: Option<Value> = work.env.seed.find(&SECRET, &Key::new(work.plane(), snapshots::SECRET))?;
-    let lack = match &found {
-        None => Some(format!(
-            "Secret {}/{} does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that",
-            work.plane(),
-            snapshots::SECRET
-        )),
-        Some(found) => snapshots::lack(found),
-    };
-    lack.map_or(Ok(()), |why| Err(Failed::new(why)))?;
+    snapshots::check_secret(&work.env.seed, work.plane(), snapshots::SECRET)?;
     of(work, None)
 }
 
@@ -93,7 +83,7 @@ fn of<'a>(work: &'a Work, directory: Option<&'a str>) -> Result<Wanted<'a>, Fail
     Ok(Wanted {
         directory,
         keep: settings.map_or(KEEP, |settings| settings.keep),
-        entry: garden::entry_name(work.plane(), &view.status_uid),
+        entry: garden::entry(&work.shoot).key.name,
         image,
         schedule: settings.and_then(|settings| settings.schedule.clone()).unwrap_or_else(|| daily(view)),
     })

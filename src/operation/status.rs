@@ -1,9 +1,10 @@
 //! Patches of a Shoot's status. Pure.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
 use crate::api::patch::difference;
+use crate::base::json::json;
 
 /// The status patch with the identity of the cluster, which never changes. `identity` contains the garden's.
 pub(super) fn cluster_identity(shoot: &Value, identity: &str) -> Option<Value> {

@@ -1,6 +1,6 @@
 //! Brings one object of the cluster to its desired state: GET, then POST or PUT.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::Error;
 use super::merge::{Terms, merge};
@@ -13,6 +13,7 @@ use super::target::Class;
 use super::unchanged::Settled;
 use crate::api::core::{NAMESPACE, SERVICE_ACCOUNT};
 use crate::api::meta::{Key, Metadata, Resource, annotation, is_true};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::kube::{self, DeleteParams, ListParams, Propagation};
 

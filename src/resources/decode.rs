@@ -3,7 +3,7 @@
 //! as much memory. A broken document is recorded, and the others are still applied.
 
 use ring::digest;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::memory::{self, Permit};
 use super::names;
@@ -13,6 +13,7 @@ use super::reference::{Identity, nodes, reference, size, sort};
 use super::unpack::{self, Room, Trouble, UnpackedDocument};
 use crate::api::meta::annotation;
 use crate::api::resources::ObjectReference;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::{brotli, hex};
 use crate::limits;

@@ -31,6 +31,13 @@ impl ManagedResourceFault {
     }
 }
 
+/// How long a roll-out may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RolloutPatience {
+    pub(crate) threshold: Duration,
+    pub(crate) now: Timestamp,
+}
+
 fn reported(condition: &ManagedResourceHeadCondition) -> ManagedResourceFault {
     let finding = Finding::new(condition.reason.clone(), condition.message.clone());
     if condition.status == ConditionStatus::False {
@@ -43,7 +50,7 @@ fn reported(condition: &ManagedResourceHeadCondition) -> ManagedResourceFault {
 impl ManagedResourceHead {
     /// The fault, if there is one. A roll-out is a fault at once, or, with a threshold and the present time, when it
     /// takes longer than that.
-    pub(crate) fn fault(&self, patience: Option<(Duration, Timestamp)>) -> Option<ManagedResourceFault> {
+    pub(crate) fn fault(&self, patience: Option<RolloutPatience>) -> Option<ManagedResourceFault> {
         let key = self.metadata.key();
         let (observed, generation) = (self.status.observed_generation, self.metadata.generation);
         let find = |kind: &str| self.status.conditions.iter().find(|c| c.kind == kind);
@@ -59,7 +66,7 @@ impl ManagedResourceHead {
         for kind in [names::APPLIED, names::HEALTHY, names::PROGRESSING] {
             match find(kind) {
                 Some(found) if found.is_fault() => match patience {
-                    Some((threshold, now)) if found.status == ConditionStatus::True => {
+                    Some(RolloutPatience { threshold, now }) if found.status == ConditionStatus::True => {
                         if let Some(stuck) = self.stuck(found, threshold, now) {
                             return Some(stuck);
                         }

@@ -122,7 +122,7 @@ fn each(
 fn delete(session: Session<'_>, suspect: &Suspect, version: &ObjectVersion) -> Result<(), Error> {
     let resource = if suspect.kind == Kind::Secret { &SECRET } else { &CONFIG_MAP };
     let (namespace, name) = (suspect.namespace.as_str(), suspect.name.as_str());
-    let live = serde_json::json!({"metadata": {"namespace": namespace, "name": name}});
+    let live = crate::base::json::json!({"metadata": {"namespace": namespace, "name": name}});
     let params = DeleteParams {
         uid: Some(version.uid.clone()),
         resource_version: Some(version.resource_version.clone()),

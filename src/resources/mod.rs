@@ -58,7 +58,7 @@ mod weight;
 mod workload;
 
 pub(crate) use check::ChecksReconciler;
-pub(crate) use fault::ManagedResourceFault;
+pub(crate) use fault::{ManagedResourceFault, RolloutPatience};
 pub(crate) use garbage::GarbageCollector;
 pub(crate) use health::check_object;
 pub(crate) use inventory::InventoryReconciler;

@@ -2,11 +2,13 @@
 //! projected volume to such pods when they are created (its webhook `projected-token-mount`). Here the applier adds it
 //! to the pod template when it applies the workload. Charts made from Gardener's template rely on it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::Error;
 use super::object::text;
 use crate::api::meta::ObjectMeta;
+use crate::base::json::json;
+use crate::components::webhooks;
 
 const SKIP: &str = "projected-token-mount.resources.gardener.cloud/skip";
 const EXPIRATION: &str = "projected-token-mount.resources.gardener.cloud/expiration-seconds";
@@ -50,7 +52,7 @@ pub(super) fn account(object: &Value) -> Option<&str> {
     let (labels, spec) = (&pod["metadata"]["labels"], &pod["spec"]);
     let name = text(&spec["serviceAccountName"]);
     let is_excepted = labels[SKIP].is_string()
-        || labels["app"] == "gardener-resource-manager"
+        || labels["app"] == webhooks::NAME
         || labels["static-pod"] == "true"
         || has_volume(pod, |name| name.starts_with(VOLUME_PREFIX));
     // If the pod itself enables the mount, Kubernetes mounts the token.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::apply::apply;
 use super::decode::{Manifest, ManifestPlan, PlanRefusal, Planned, Planner, Scope};
@@ -24,6 +24,7 @@ use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{Key, ObjectMeta, annotation, is_true};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource, ObjectReference, SecretReference};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::{base64, view};
 use crate::kube::{Patch, value};

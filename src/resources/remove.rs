@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::Error;
 use super::names;
@@ -15,6 +15,7 @@ use crate::api::core::{NAMESPACE, PERSISTENT_VOLUME_CLAIM};
 use crate::api::meta::{Key, Metadata, Resource, annotation};
 use crate::api::resources::ObjectReference;
 use crate::base::cut::cut;
+use crate::base::json::json;
 use crate::format::view;
 use crate::kube::{DeleteParams, ListParams, Propagation};
 use crate::limits;

@@ -2,7 +2,7 @@
 //! The clients check the lease before each write.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::error::Error;
 use super::memory::Permit;
@@ -14,6 +14,7 @@ use crate::api::meta::{Key, Resource};
 use crate::api::resources::{MANAGED_RESOURCE, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::kube::value;
 use crate::kube::{self, Client, DeleteParams, ListItem, ListParams, Patch, UndecodableObject};
 use crate::limits;

@@ -1,6 +1,6 @@
 //! The status of a ManagedResource in each phase.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::memory::shortened;
 use super::names::{APPLIED, HEALTHY, PROGRESSING, reason};
@@ -8,6 +8,7 @@ use super::object::map_at;
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::resources::ObjectReference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::limits;
 
 /// The present conditions, and the time of the change.

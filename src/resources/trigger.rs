@@ -7,7 +7,7 @@ use super::names::{self, reason};
 use super::target::Class;
 use crate::api::condition::{ConditionStatus, timestamp};
 use crate::api::gardener::OPERATION;
-use crate::api::meta::{Key, ObjectMeta, is_true, or_default};
+use crate::api::meta::{Key, ObjectMeta, is_true};
 use crate::api::resources::{CARE_LABEL, INSTALLATION_LABEL, SecretReference};
 use crate::base::clock::Timestamp;
 use crate::format::view;
@@ -30,7 +30,6 @@ pub struct ManagedResourceHead {
 struct Whole {
     metadata: ObjectMeta,
     spec: ManagedResourceHeadSpec,
-    #[serde(deserialize_with = "or_default")]
     status: ManagedResourceHeadStatus,
 }
 
@@ -59,9 +58,7 @@ pub(crate) const REPORTED: [&str; 2] = ["garden", "istio-system"];
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ManagedResourceHeadSpec {
     /// The class of the responsible applier.
-    #[serde(deserialize_with = "or_default")]
     pub(crate) class: String,
-    #[serde(deserialize_with = "or_default")]
     pub(crate) secret_refs: Vec<SecretReference>,
 }
 
@@ -69,7 +66,6 @@ pub(crate) struct ManagedResourceHeadSpec {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ManagedResourceHeadStatus {
-    #[serde(deserialize_with = "or_default")]
     pub(crate) conditions: Vec<ManagedResourceHeadCondition>,
     /// The generation that was applied last.
     pub(crate) observed_generation: i64,
@@ -267,7 +263,7 @@ mod tests {
         let mut object = json!({"metadata": {"name": "x", "namespace": "garden", "generation": 1},
             "spec": {"class": "seed", "secretRefs": [{"name": "s"}]}});
         merge(&mut object, change);
-        serde_json::from_value(object).unwrap()
+        view::read(object).unwrap()
     }
 
     fn merge(into: &mut Value, from: Value) {
@@ -303,7 +299,7 @@ mod tests {
         }
         let progressing = |status: &str| ManagedResourceHeadCondition {
             kind: names::PROGRESSING.to_owned(),
-            status: serde_json::from_value(json!(status)).unwrap(),
+            status: view::read(json!(status)).unwrap(),
             ..ManagedResourceHeadCondition::default()
         };
         assert!(progressing("True").is_fault() && !progressing("False").is_fault());

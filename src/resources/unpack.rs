@@ -129,7 +129,7 @@ impl Pieces<'_> {
     /// Several JSON documents may follow each other without a separator, unlike in YAML. Returns false if the
     /// text is not JSON.
     fn add_json(&mut self, text: &str) -> Result<bool, Trouble> {
-        let mut documents = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+        let mut documents = serde_json::Deserializer::from_slice(text.as_bytes()).into_iter::<IgnoredAny>();
         let (mut ends, mut nodes_max) = (vec![0], 0);
         while let Some(document) = documents.next() {
             if document.is_err() {

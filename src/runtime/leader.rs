@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::coordination::{LEASE, Lease};
 use crate::api::meta::Key;
 use crate::base::clock::{Clock, Mono};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
@@ -184,7 +185,7 @@ pub(crate) trait ElectionListener: Send + Sync {
     /// Called before each try.
     fn trying(&self) {}
     /// Another process holds the Lease.
-    fn standing(&self, holder: &str) {
+    fn standing_by(&self, holder: &str) {
         let _ = holder;
     }
 }
@@ -329,7 +330,7 @@ impl Elector {
             ElectionStep::Take => self.put(&self.options.holder.clone(), true),
             ElectionStep::Stand => {
                 if let Some(lease) = &self.observed.lease {
-                    self.listener.standing(&lease.spec.holder_identity);
+                    self.listener.standing_by(&lease.spec.holder_identity);
                 }
                 self.step_down();
                 return Ok(false);

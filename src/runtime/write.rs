@@ -1,10 +1,11 @@
 //! Helpers to write objects that others write too.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition};
 use crate::api::meta::{Key, ObjectMeta, Resource};
 use crate::api::patch::difference;
+use crate::base::json::json;
 use crate::kube::{Client, Error, Patch};
 
 /// Creates the object, or patches it to the result of `mutate` (a JSON merge patch of the difference, nothing
@@ -14,7 +15,7 @@ pub fn ensure(
     client: &Client,
     resource: &Resource,
     key: &Key,
-    mutate: impl Fn(&mut Value),
+    mutate: &dyn Fn(&mut Value),
 ) -> Result<Value, Error> {
     let live = client.find::<Value>(resource, key)?;
     let Some(live) = live else {

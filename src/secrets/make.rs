@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::config::{SecretConfig, TokenUser};
 use super::manager::SecretPlan;
 use super::stored::{SecretEntries, StoredSecret};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::base::random;
 use crate::format::base64;
 use crate::format::time::Civil;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::config::SecretConfig;
 use super::manager::{Options, SecretPlan, SecretSet, SecretStep, SecretsManager, SecretsRotation};
@@ -13,6 +13,7 @@ use super::{Error, labels};
 use crate::api::core::{SECRET, Secret};
 use crate::api::meta::Key;
 use crate::base::clock::Clock;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::base64;
 use crate::kube::request::ListParams;

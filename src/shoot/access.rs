@@ -1,12 +1,13 @@
 //! Secrets with which components and the agent authenticate to the Shoot. This module writes whose token each Secret
 //! needs. The token requestor of class `shoot` adds the token.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::addresses::{Outside, in_cluster, out_of_cluster};
 use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, Metadata, text};
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::format::yaml::{self, Dialect};
@@ -26,7 +27,7 @@ const RENEW_AT: &str = "serviceaccount.resources.gardener.cloud/token-renew-time
 /// Requests a token for a component, in Secret `shoot-access-<component>`. An existing token stays.
 pub(crate) fn ensure(seed: &Seed, namespace: &str, component: &str) -> Result<(), Error> {
     let key = Key::new(namespace, format!("shoot-access-{component}"));
-    write::ensure(seed, &SECRET, &key, |secret| request(secret, component)).map(drop)
+    write::ensure(seed, &SECRET, &key, &|secret| request(secret, component)).map(drop)
 }
 
 /// Writes the Secrets [`GARDENER`] and [`GARDENER_INTERNAL`]: kubeconfigs to which the requestor adds tokens.
@@ -40,7 +41,7 @@ pub(crate) fn ensure_kubeconfigs(
     let servers = [(GARDENER, out_of_cluster(view, outside)), (GARDENER_INTERNAL, in_cluster(view))];
     for (name, server) in servers {
         let key = Key::new(view.technical_id.as_str(), name);
-        write::ensure(seed, &SECRET, &key, |secret| {
+        write::ensure(seed, &SECRET, &key, &|secret| {
             request(secret, name);
             set_kubeconfig(secret, &view.technical_id, &server, ca);
         })?;

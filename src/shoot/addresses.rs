@@ -6,12 +6,13 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::ShootView;
 use crate::api::meta::text;
+use crate::base::json::json;
 pub use crate::components::exposure::Outside;
-use crate::components::exposure::{self, authority};
+use crate::components::exposure::{self, KUBE_APISERVER, authority};
 use crate::pki::issue::ServerNames;
 
 /// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records,
@@ -48,13 +49,13 @@ pub fn writes_endpoints(services: &[String], advertised: Option<&str>, service: 
 
 /// The API server for clients in the cluster: a name without port.
 pub fn in_cluster(view: &ShootView) -> String {
-    format!("kube-apiserver.{}.svc", view.technical_id)
+    format!("{KUBE_APISERVER}.{}.svc", view.technical_id)
 }
 
 /// Names and addresses for the certificate of the API server.
 pub(crate) fn server_names(view: &ShootView, outside: Option<&Outside>) -> ServerNames {
     let mut names =
-        ServerNames { dns: service_names("kube-apiserver", &view.technical_id), addresses: Vec::new() };
+        ServerNames { dns: service_names(KUBE_APISERVER, &view.technical_id), addresses: Vec::new() };
     if view.uses_dns() {
         names.dns.push("localhost".to_owned());
         names.addresses.extend([IpAddr::from([127, 0, 0, 1]), IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])]);

@@ -17,7 +17,7 @@ use crate::base::clock::Timestamp;
 use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
-use crate::components::exposure;
+use crate::components::exposure::{self, KUBE_APISERVER};
 use crate::flow::Failed;
 use crate::format::address::authority;
 use crate::format::base64;
@@ -30,8 +30,6 @@ use crate::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, KeyUs
 use crate::secrets::labels;
 use crate::{limits, pki};
 
-/// The Service of the API server, which is also its name in certificates.
-const SERVER: &str = "kube-apiserver";
 /// The Secret with the kubeconfig of the agent itself.
 const INTERNAL: &str = "gardener-internal";
 /// The user in the certificate of the first contact, and the group with all permissions.
@@ -294,7 +292,7 @@ impl ShootConnector {
             decoded(&secret, "kubeconfig").ok_or_else(|| damaged("it has no kubeconfig".to_owned()))?;
         let config = String::from_utf8_lossy(&config);
         let parsed =
-            kubeconfig::parse(&config, std::path::Path::new("/")).and_then(|config| config.select(""));
+            kubeconfig::parse(&config, std::path::Path::new("/")).and_then(|config| config.current());
         match parsed.map_err(|error| damaged(chain(&error)))?.identity.credentials {
             AuthorizationSource::Token(token) => {
                 let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
@@ -346,7 +344,8 @@ impl ShootConnector {
                 Err(source) => return Err(failed(source, others)),
             }
         }
-        let unknown = || Error::Missing { what: format!("service {namespace}/{SERVER} has no address yet") };
+        let unknown =
+            || Error::Missing { what: format!("service {namespace}/{KUBE_APISERVER} has no address yet") };
         let source = last.ok_or_else(unknown)?;
         Err(Error::Server { namespace: namespace.to_owned(), others, source })
     }
@@ -372,8 +371,8 @@ impl ShootConnector {
     }
 
     fn service_address(&self, namespace: &str) -> Result<Option<String>, Error> {
-        let found = self.seed.find::<Value>(&SERVICE, &Key::new(namespace, SERVER));
-        let what = || format!("service {namespace}/{SERVER}");
+        let found = self.seed.find::<Value>(&SERVICE, &Key::new(namespace, KUBE_APISERVER));
+        let what = || format!("service {namespace}/{KUBE_APISERVER}");
         Ok(found.map_err(|source| Error::Read { what: what(), source })?.as_ref().and_then(cluster_address))
     }
 
@@ -424,7 +423,7 @@ impl ShootConnector {
 
 /// A connection to a server at this address, whose certificate has the names of its Service.
 fn connection(namespace: &str, server: String, identity: &Connection) -> Connection {
-    let tls_server_name = Some(format!("{SERVER}.{namespace}.svc"));
+    let tls_server_name = Some(format!("{KUBE_APISERVER}.{namespace}.svc"));
     Connection { server, tls_server_name, ..identity.clone() }
 }
 

@@ -1,28 +1,11 @@
 //! Questions to the API server of a Shoot about what it serves. The owner of the Shoot may run some of the servers
 //! behind it, so every answer has a limit.
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::meta::or_default;
+use crate::format::view;
 use crate::kube::{Client, Error};
 use crate::limits;
-
-/// An `APIResourceList`.
-#[derive(Deserialize)]
-#[serde(bound = "T: Deserialize<'de>")]
-pub(super) struct Resources<T> {
-    #[serde(default, deserialize_with = "or_default")]
-    pub(super) resources: Vec<T>,
-}
-
-/// An `APIGroupList`.
-#[derive(Deserialize)]
-#[serde(bound = "T: Deserialize<'de>")]
-pub(super) struct Groups<T> {
-    #[serde(default, deserialize_with = "or_default")]
-    pub(super) groups: Vec<T>,
-}
 
 /// Reads one path; `None` if the server does not have it. Errors: the server does not answer;
 /// [`Error::Response`] for another answer than the wanted one.
@@ -31,7 +14,7 @@ pub(super) fn ask<T: DeserializeOwned>(shoot: &Client, path: &str) -> Result<Opt
     let problem = match answer.status {
         404 => return Ok(None),
         200..300 if answer.body.len() <= limits::SHOOT_DISCOVERY_BYTES_MAX => {
-            match serde_json::from_slice(&answer.body) {
+            match view::parse(&answer.body) {
                 Ok(decoded) => return Ok(Some(decoded)),
                 Err(error) => error.to_string(),
             }

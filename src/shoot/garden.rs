@@ -1,7 +1,7 @@
 //! Copies parts of a Shoot's Secrets to its namespace of the garden, where the garden uses them to issue kubeconfigs.
 //! The copies belong to the Shoot and are deleted with it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::rotation::CA_CLIENT;
 use super::secrets::ShootSecrets;
@@ -9,6 +9,7 @@ use super::view::ShootView;
 use crate::api::core::{CONFIG_MAP, SECRET};
 use crate::api::gardener::{INTERNAL_SECRET, SHOOT};
 use crate::api::meta::{Key, Resource};
+use crate::base::json::json;
 use crate::flow::{Failed, TaskStep};
 use crate::format::base64;
 use crate::kube::Garden;
@@ -32,7 +33,7 @@ pub(crate) fn ensure(garden: &Garden, view: &ShootView, made: &ShootSecrets) -> 
         client.iter().map(|(key, value)| (key.clone(), json!(base64::encode(value)))).collect();
     for copy in copies(view, made.ca_bundle(), Value::Object(client)) {
         let key = Key::new(view.namespace.as_str(), format!("{}.{}", view.name, copy.name));
-        write::ensure(garden, &copy.resource, &key, |object| set(object, view, &copy))?;
+        write::ensure(garden, &copy.resource, &key, &|object| set(object, view, &copy))?;
     }
     Ok(TaskStep::Done)
 }

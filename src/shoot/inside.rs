@@ -1,12 +1,12 @@
 //! What the cluster of a Shoot says about itself: the entries of `shoot-info`, and the rules of readers.
 
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::discovery::{Groups, Resources, ask_present};
+use super::discovery::ask_present;
 use super::view::ShootView;
-use crate::api::meta::or_default;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
+use crate::kube::discovery::{ApiGroupList, ApiResourceList};
 use crate::kube::{Client, Error};
 use crate::limits;
 
@@ -44,35 +44,6 @@ pub(crate) fn info(view: &ShootView, extensions: &[String]) -> Value {
 /// The names of readable resources, by API group.
 type ServedKinds = SortedMap<String, SortedSet<String>>;
 
-#[derive(Deserialize)]
-struct Group {
-    name: String,
-    #[serde(default, deserialize_with = "or_default")]
-    versions: Vec<GroupVersion>,
-}
-
-#[derive(Deserialize)]
-struct GroupVersion {
-    #[serde(rename = "groupVersion")]
-    name: String,
-}
-
-#[derive(Deserialize)]
-struct ApiResource {
-    name: String,
-    #[serde(default, deserialize_with = "or_default")]
-    verbs: Vec<Verb>,
-}
-
-#[derive(Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-enum Verb {
-    Get,
-    List,
-    #[serde(other)]
-    Other,
-}
-
 /// The resources that a server serves. A group with a missing or invalid answer is skipped, as in
 /// upstream: it may belong to a server of the Shoot's owner. For the same reason there are limits; readers
 /// get no permissions beyond them.
@@ -80,7 +51,7 @@ fn served(client: &Client) -> Result<ServedKinds, Error> {
     // A group without an answer would close the gate, although the server answers for other groups.
     let client = client.ungated();
     let begun = client.clock().mono();
-    let groups: Groups<Group> = ask_present(&client, "/apis")?;
+    let groups: ApiGroupList = ask_present(&client, "/apis")?;
     let mut all = ServedKinds::new();
     add(&mut all, "", ask_present(&client, "/api/v1")?);
     let versions = groups
@@ -102,11 +73,12 @@ fn served(client: &Client) -> Result<ServedKinds, Error> {
 }
 
 /// Adds the readable resources.
-fn add(all: &mut ServedKinds, group: &str, list: Resources<ApiResource>) {
+fn add(all: &mut ServedKinds, group: &str, list: ApiResourceList) {
     let mut left = limits::SHOOT_RESOURCES_MAX.saturating_sub(all.values().map(SortedSet::len).sum());
-    for ApiResource { name, verbs } in list.resources {
+    for served in list.resources {
+        let is_readable = served.has_verb("get") || served.has_verb("list");
+        let name = served.name;
         let is_resource = !name.contains('/') && name.len() <= limits::SHOOT_RESOURCE_NAME_BYTES_MAX;
-        let is_readable = verbs.contains(&Verb::Get) || verbs.contains(&Verb::List);
         if left > 0 && is_resource && is_readable && all.entry(group.to_owned()).or_default().insert(name) {
             left -= 1;
         }
@@ -140,7 +112,7 @@ mod tests {
 
     use super::super::view::tests::golden;
     use super::*;
-    use crate::format::yaml;
+    use crate::format::{view, yaml};
     use crate::kube::{Connection, Options};
     use crate::net::testing::{Act, TestServer};
 
@@ -153,13 +125,13 @@ mod tests {
         assert_eq!((&s1["domain"], &s1["extensions"]), (&json!("s1.p.shoots.lab.local"), &json!("a,b")));
     }
 
-    fn list(resources: &Value) -> Resources<ApiResource> {
-        serde_json::from_value(json!({"resources": resources})).unwrap()
+    fn list(resources: &Value) -> ApiResourceList {
+        view::read(json!({"resources": resources})).unwrap()
     }
 
     #[test]
     fn readers_may_read_resources_that_are_not_encrypted() {
-        let resource = |name: &str, verbs: &[&str]| json!({"name": name, "verbs": verbs});
+        let resource = |name: &str, verbs: &[&str]| json!({"name": name, "kind": "K", "verbs": verbs});
         let core =
             ["secrets", "pods", "configmaps", "pods/status"].map(|name| resource(name, &["get", "list"]));
         let mut core = Vec::from(core);
@@ -187,7 +159,7 @@ mod tests {
 
     #[test]
     fn served_resources_have_limits() {
-        let named = |name: String| json!({"name": name, "verbs": ["list"]});
+        let named = |name: String| json!({"name": name, "kind": "K", "verbs": ["list"]});
         let many: Vec<Value> = (0..=limits::SHOOT_RESOURCES_MAX).map(|i| named(format!("r{i}"))).collect();
         let mut served = ServedKinds::new();
         add(&mut served, "long.io", list(&json!([named("x".repeat(64)), named("x".repeat(63))])));
@@ -204,12 +176,12 @@ mod tests {
             .map(|group| json!({"name": group, "versions": [{"groupVersion": format!("{group}/v1")}]}));
         let answer = move |path: &str| match path {
             "/apis" => Act::json(200, &json!({"groups": groups}).to_string()),
-            "/api/v1" => Act::json(200, r#"{"resources":[{"name":"pods","verbs":["get"]}]}"#),
+            "/api/v1" => Act::json(200, r#"{"resources":[{"name":"pods","kind":"Pod","verbs":["get"]}]}"#),
             "/apis/silent/v1" => vec![Act::Silence],
             "/apis/empty/v1" => Act::json(200, r#"{"resources":[{},{}]}"#),
             "/apis/large/v1" => Act::json(200, &" ".repeat(limits::SHOOT_DISCOVERY_BYTES_MAX + 1)),
             "/apis/broken/v1" => Act::json(503, "{}"),
-            _ => Act::json(200, r#"{"resources":[{"name":"x","verbs":["list","other"]}]}"#),
+            _ => Act::json(200, r#"{"resources":[{"name":"x","kind":"X","verbs":["list","other"]}]}"#),
         };
         let without = |broken: &'static str| {
             let answer = answer.clone();

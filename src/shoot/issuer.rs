@@ -1,11 +1,12 @@
 //! Publishes the public keys of a Shoot's ServiceAccounts in the garden, whose discovery server serves them to
 //! everyone.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::ShootView;
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::kube::{Client, Garden};
@@ -43,7 +44,7 @@ pub(crate) fn publish(garden: &Garden, shoot: &Client, view: &ShootView) -> Resu
         }
         data[entry] = json!(base64::encode(&answer.body));
     }
-    write::ensure(garden, &SECRET, &copy(view), |secret| set(secret, view, &data))?;
+    write::ensure(garden, &SECRET, &copy(view), &|secret| set(secret, view, &data))?;
     Ok(())
 }
 

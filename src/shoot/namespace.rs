@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::ShootView;
 use crate::api::core::NAMESPACE;
 use crate::api::extensions::EXTENSION;
 use crate::api::gardener::ControllerRegistration;
 use crate::api::meta::{Key, text};
+use crate::base::json::json;
 use crate::base::random;
 use crate::flow::{Failed, TaskStep};
 use crate::kube::Seed;
@@ -31,7 +32,7 @@ pub(crate) fn ensure(
     let key = Key::cluster(view.technical_id.as_str());
     let types = extension_types(&view.extensions, registrations);
     let chance = random::unit();
-    let namespace = write::ensure(seed, &NAMESPACE, &key, |object| set(object, view, &types, chance))?;
+    let namespace = write::ensure(seed, &NAMESPACE, &key, &|object| set(object, view, &types, chance))?;
     if namespace["metadata"]["deletionTimestamp"].is_string() {
         let why = format!("namespace {} of the seed is being deleted", view.technical_id);
         return Ok(TaskStep::again(TERMINATING_AGAIN, why));

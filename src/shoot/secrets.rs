@@ -8,6 +8,7 @@ use super::rotation::{
 };
 use super::view::ShootView;
 use crate::base::sorted::SortedMap;
+use crate::components::exposure::KUBE_APISERVER;
 use crate::flow::Failed;
 use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::secrets::{
@@ -20,10 +21,6 @@ pub(crate) const GENERIC_KUBECONFIG: &str = "generic-token-kubeconfig";
 pub(crate) const KUBECONFIG_FOLDER: &str = "/var/run/secrets/gardener.cloud/shoot/generic-kubeconfig";
 /// The user of the token for the kube-apiserver's probes.
 const HEALTH_CHECK: &str = "health-check";
-/// The certificate of the API server.
-const SERVER: &str = "kube-apiserver";
-/// The API server's host name for pods beside it.
-const SERVER_HOST: &str = "kube-apiserver";
 
 /// The present Secrets of a control plane.
 #[derive(Clone, Debug)]
@@ -132,7 +129,7 @@ pub(crate) fn lost(view: &ShootView, has: impl Fn(&str) -> bool) -> Vec<String> 
 /// Deletes unused Secrets. A flow calls it after it has succeeded. Errors: the first one of the seed.
 pub(crate) fn clean_up(secrets: &mut Secrets) -> Result<(), Error> {
     // The certificate is in use even if it was not requested because no address was known.
-    let is_complete = secrets.get(SERVER).is_some();
+    let is_complete = secrets.get(KUBE_APISERVER).is_some();
     if is_complete { secrets.clean_up() } else { secrets.clean_up_asked() }
 }
 
@@ -176,7 +173,7 @@ fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (SecretConfig, Options) {
     let config = SecretConfig::Kubeconfig {
         name: GENERIC_KUBECONFIG.to_owned(),
         context: view.technical_id.clone(),
-        server: SERVER_HOST.to_owned(),
+        server: KUBE_APISERVER.to_owned(),
         ca: ca.to_vec(),
         token_file: format!("{KUBECONFIG_FOLDER}/token"),
         namespace: String::new(),

@@ -52,7 +52,7 @@ impl fmt::Display for ServingState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// Whether it is served.
-    pub(crate) standing: ServingState,
+    pub(crate) serving: ServingState,
     pub(crate) since: Timestamp,
     /// When its API server last answered a check.
     pub(crate) answered: Option<Timestamp>,
@@ -127,7 +127,7 @@ impl ServedShoots {
     /// or if there is no applier here.
     pub(crate) fn let_go(&self, namespace: &str, now: Timestamp) -> bool {
         self.lock().let_go.insert(namespace.to_owned(), now.plus(LET_GO));
-        let has_let_go = self.state(namespace).is_none_or(|state| state.standing == ServingState::Asleep);
+        let has_let_go = self.state(namespace).is_none_or(|state| state.serving == ServingState::Asleep);
         if !has_let_go {
             self.wake(namespace);
         }
@@ -188,17 +188,17 @@ impl ServedShoots {
     pub(crate) fn tell(
         &self,
         namespace: &str,
-        standing: ServingState,
+        serving: ServingState,
         client: Option<&OpenedClient>,
         now: Timestamp,
     ) -> bool {
         let mut inner = self.lock();
         let before = inner.states.get(namespace);
-        let is_new = before.is_none_or(|state| state.standing != standing);
+        let is_new = before.is_none_or(|state| state.serving != serving);
         let since = before.filter(|_| !is_new).map_or(now, |state| state.since);
         let answered =
-            if standing == ServingState::Served { Some(now) } else { before.and_then(|s| s.answered) };
-        inner.states.insert(namespace.to_owned(), State { standing, since, answered });
+            if serving == ServingState::Served { Some(now) } else { before.and_then(|s| s.answered) };
+        inner.states.insert(namespace.to_owned(), State { serving, since, answered });
         let Some(client) = client else {
             inner.clients.remove(namespace);
             inner.heard.remove(namespace);
@@ -310,11 +310,11 @@ mod tests {
             (50, ServingState::Asleep, false, true, (50, Some(40))),
         ];
         let key = Key::new("shoot--a--b", "gardener");
-        for (now, standing, has_client, is_new, (since, answered)) in table {
+        for (now, serving, has_client, is_new, (since, answered)) in table {
             let client = has_client.then_some(&client);
-            assert_eq!(served.tell("shoot--a--b", standing.clone(), client, at(now)), is_new, "{now}");
+            assert_eq!(served.tell("shoot--a--b", serving.clone(), client, at(now)), is_new, "{now}");
             let state = served.state("shoot--a--b").unwrap();
-            assert_eq!(state, State { standing, since: at(since), answered: answered.map(at) }, "{now}");
+            assert_eq!(state, State { serving, since: at(since), answered: answered.map(at) }, "{now}");
             assert_eq!(served.client_for(&key, at(now)).is_some(), has_client, "{now}");
             assert!(served.client_for(&key, at(500)).is_none(), "expired");
         }

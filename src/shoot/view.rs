@@ -2,10 +2,11 @@
 //!
 //! Source: `pkg/gardenlet/operation/shoot`, `pkg/utils/gardener/dns.go`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::format::base64;
 use crate::format::cidr::Cidr;
 use crate::format::time::parse_rfc3339;

@@ -43,7 +43,7 @@ pub(crate) fn ensure(seed: &Seed, view: &ShootView) -> Result<Option<Wildcard>, 
     };
     let secret = text(&source["metadata"]["name"]).to_owned();
     let key = Key::new(view.technical_id.as_str(), secret.as_str());
-    write::ensure(seed, &SECRET, &key, |copy| copy["data"] = source["data"].clone())?;
+    write::ensure(seed, &SECRET, &key, &|copy| copy["data"] = source["data"].clone())?;
     Ok(Some(Wildcard { secret, host }))
 }
 

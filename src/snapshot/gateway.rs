@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::error::Error;
+use crate::api::meta::text;
 use crate::base::capped;
 use crate::base::clock::Clock;
 use crate::format::{base64, view};
@@ -97,17 +98,8 @@ impl EtcdGateway {
     /// The status of etcd. Errors: it does not answer.
     pub(crate) fn status(&self) -> Result<EtcdStatus, Error> {
         let doing = "ask etcd for its status";
-        let mut response = self.call("maintenance/status", b"{}", doing, &SMALL)?;
-        let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX);
-        let body = body.map_err(|source| Error::Net { doing: doing.to_owned(), source })?;
-        let answer: StatusAnswer = view::parse(&body).map_err(|error| refused(doing, &error.to_string()))?;
-        let number =
-            |text: &str| text.parse::<u64>().map_err(|_| refused(doing, "its answer has no numbers"));
-        Ok(EtcdStatus {
-            revision: number(&answer.header.revision)?,
-            bytes: number(&answer.size)?,
-            bytes_in_use: number(&answer.in_use)?,
-        })
+        let answer = self.ask("maintenance/status", b"{}", doing, limits::SNAPSHOT_ANSWER_BYTES_MAX)?;
+        status(&answer).ok_or_else(|| refused(doing, "its answer has no numbers"))
     }
 
     /// The present database, followed by its digest. Errors: the stream does not start. The reader must check
@@ -134,10 +126,11 @@ impl EtcdGateway {
         body: &[u8],
         doing: &str,
         bytes_max: usize,
-    ) -> Result<Vec<u8>, Error> {
+    ) -> Result<Value, Error> {
         let mut response = self.call(method, body, doing, &SMALL)?;
-        let read = response.body.read_all(bytes_max);
-        read.map_err(|source| Error::Net { doing: doing.to_owned(), source })
+        let body = response.body.read_all(bytes_max);
+        let body = body.map_err(|source| Error::Net { doing: doing.to_owned(), source })?;
+        view::json(&body).map_err(|error| refused(doing, &error.to_string()))
     }
 
     fn call(
@@ -157,8 +150,8 @@ impl EtcdGateway {
             return Ok(response);
         }
         let body = response.body.read_all(limits::SNAPSHOT_ANSWER_BYTES_MAX).unwrap_or_default();
-        let message = view::parse::<GatewayRefusal>(&body).map(|refusal| refusal.message).unwrap_or_default();
-        Err(refused(doing, &format!("status {} {message}", response.status)))
+        let refusal = view::json(&body).unwrap_or_default();
+        Err(refused(doing, &format!("status {} {}", response.status, text(&refusal["message"]))))
     }
 }
 
@@ -166,43 +159,18 @@ fn refused(doing: &str, why: &str) -> Error {
     Error::Refused { doing: doing.to_owned(), why: why.trim_end().to_owned() }
 }
 
-/// JSON of protocol buffers omits values that are 0.
-#[derive(Deserialize)]
-struct StatusAnswer {
-    header: Header,
-    #[serde(rename = "dbSize", default = "zero")]
-    size: String,
-    #[serde(rename = "dbSizeInUse", default = "zero")]
-    in_use: String,
-}
-
-#[derive(Deserialize)]
-struct Header {
-    #[serde(default = "zero")]
-    revision: String,
-}
-
-fn zero() -> String {
-    "0".to_owned()
-}
-
-#[derive(Deserialize, Default)]
-struct GatewayRefusal {
-    #[serde(default)]
-    message: String,
-}
-
-/// A line of the stream.
-#[derive(Deserialize)]
-struct StreamLine {
-    result: Option<Piece>,
-    error: Option<GatewayRefusal>,
-}
-
-#[derive(Deserialize)]
-struct Piece {
-    #[serde(default)]
-    blob: String,
+fn status(answer: &Value) -> Option<EtcdStatus> {
+    // JSON of protocol buffers omits values that are 0.
+    let number = |value: &Value| match value {
+        Value::Null => Some(0),
+        value => value.as_str()?.parse().ok(),
+    };
+    let header = answer["header"].as_object()?;
+    Some(EtcdStatus {
+        revision: header.get("revision").map_or(Some(0), number)?,
+        bytes: number(&answer["dbSize"])?,
+        bytes_in_use: number(&answer["dbSizeInUse"])?,
+    })
 }
 
 /// The bytes in a stream of JSON lines.
@@ -228,14 +196,12 @@ impl<R: Read> Chunks<R> {
             return Ok(false);
         }
         let bad = |why: String| io::Error::new(io::ErrorKind::InvalidData, why);
-        let line: StreamLine =
-            view::parse(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
-        if let Some(refusal) = line.error {
-            return Err(bad(format!("etcd ended the stream: {}", refusal.message)));
+        let line = view::json(&self.line).map_err(|error| bad(format!("etcd's stream: {error}")))?;
+        if !line["error"].is_null() {
+            return Err(bad(format!("etcd ended the stream: {}", text(&line["error"]["message"]))));
         }
-        let blob = line.result.map(|piece| piece.blob).unwrap_or_default();
-        self.chunk =
-            base64::decode(blob.as_bytes()).map_err(|error| bad(format!("etcd's stream: {error}")))?;
+        let blob = text(&line["result"]["blob"]).as_bytes();
+        self.chunk = base64::decode(blob).map_err(|error| bad(format!("etcd's stream: {error}")))?;
         self.done = 0;
         Ok(true)
     }
@@ -302,11 +268,11 @@ mod tests {
 
     #[test]
     fn omitted_numbers_are_zero() {
-        let answer: StatusAnswer =
-            view::parse(b"{\"header\":{\"revision\":\"7\"},\"dbSize\":\"20480\"}").unwrap();
-        assert_eq!(
-            (answer.header.revision.as_str(), answer.size.as_str(), answer.in_use.as_str()),
-            ("7", "20480", "0")
-        );
+        let of = |text: &str| status(&view::json(text.as_bytes()).unwrap());
+        let found = of(r#"{"header":{"revision":"7"},"dbSize":"20480"}"#);
+        assert_eq!(found, Some(EtcdStatus { revision: 7, bytes: 20_480, bytes_in_use: 0 }));
+        for text in ["{}", "[]", r#"{"header":{"revision":"x"}}"#, r#"{"header":{},"dbSize":-1}"#] {
+            assert_eq!(of(text), None, "{text}");
+        }
     }
 }

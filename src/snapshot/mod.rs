@@ -2,6 +2,7 @@
 //! tool. Names and layout are those of etcd-backup-restore, so that each program can restore the snapshots of the
 //! other. The agent takes only full snapshots.
 
+mod chain;
 mod check;
 pub(crate) mod copy;
 mod delta;

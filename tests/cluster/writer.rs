@@ -84,7 +84,7 @@ impl Writer {
         let resource = self.discovery.resource_for(version, kind)?;
         let resource = resource.ok_or_else(|| Failure::new(format!("{version} {kind} is not served")))?;
         let key = Key::new(text("/metadata/namespace"), text("/metadata/name"));
-        write::ensure(&self.client, &resource, &key, |live| merge(live, object))
+        write::ensure(&self.client, &resource, &key, &|live| merge(live, object))
             .doing(|| format!("write {kind} {key}"))?;
         if !self.written.iter().any(|(known, its)| known.plural == resource.plural && *its == key) {
             self.written.push((resource, key));
@@ -97,7 +97,7 @@ impl Writer {
         for (resource, key) in &self.written {
             let mark =
                 json!({"metadata": {"annotations": {"gardener.cloud/timestamp": "2026-01-01T00:00:00Z"}}});
-            write::ensure(&self.client, resource, key, |live| merge(live, &mark))
+            write::ensure(&self.client, resource, key, &|live| merge(live, &mark))
                 .doing(|| format!("patch {} {key}", resource.kind))?;
         }
         Ok(())

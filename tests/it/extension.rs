@@ -46,7 +46,7 @@ struct Context {
     client: Client,
     clock: Clock,
     target: ExtensionObject,
-    wish: DesiredExtension,
+    desired: DesiredExtension,
     memory: ExtensionResourceState,
 }
 
@@ -74,7 +74,7 @@ impl Lab {
             client: self.seed.client(),
             clock: self.clock.clone(),
             target: ExtensionObject { resource, key: Key::new("garden", name) },
-            wish: DesiredExtension::new(spec),
+            desired: DesiredExtension::new(spec),
             memory: ExtensionResourceState::default(),
         }
     }
@@ -159,7 +159,7 @@ fn wait_ready(cx: &mut Context, attempt: &Attempt) -> Result<TaskStep, Failed> {
 
 fn ready() -> Flow<Context> {
     let deploy: TaskFunction<Context> = |cx, _| {
-        cx.target.deploy(&cx.client, &cx.wish, cx.clock.now())?;
+        cx.target.deploy(&cx.client, &cx.desired, cx.clock.now())?;
         Ok(TaskStep::Done)
     };
     flow(TaskRow::new(ASKING, deploy, ()), wait_ready)
@@ -167,7 +167,7 @@ fn ready() -> Flow<Context> {
 
 fn needed() -> Flow<Context> {
     let deploy: TaskFunction<Context> =
-        |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.wish, cx.clock.now());
+        |cx, _| cx.target.deploy_if_needed(&cx.client, &cx.desired, cx.clock.now());
     flow(TaskRow::new(ASKING, deploy, ()).within(Duration::from_secs(120)), wait_ready)
 }
 
@@ -194,7 +194,7 @@ fn migrated() -> Flow<Context> {
 
 fn restored() -> Flow<Context> {
     let restore: TaskFunction<Context> = |cx, _| {
-        cx.target.restore(&cx.client, &cx.wish, &cx.memory, cx.clock.now())?;
+        cx.target.restore(&cx.client, &cx.desired, &cx.memory, cx.clock.now())?;
         Ok(TaskStep::Done)
     };
     flow(TaskRow::new(ASKING, restore, ()), wait_ready)
@@ -208,7 +208,7 @@ fn good(errors: &[TaskError]) {
 fn an_object_is_reconciled_each_time_and_deleted_with_a_confirmation() {
     let mut lab = Lab::new("lab");
     let mut cx = lab.context(EXTENSION, "lab", json!({"type": "lab", "class": "seed"}));
-    cx.wish.labels.insert("ours".to_owned(), json!("yes"));
+    cx.desired.labels.insert("ours".to_owned(), json!("yes"));
     good(&lab.run(ready(), &mut cx));
     let first = lab.object(&cx).unwrap();
     assert_eq!(first["metadata"]["labels"], json!({"ours": "yes"}));
@@ -299,13 +299,13 @@ fn a_correct_record_is_not_written_again() {
     let mark = lab.seed.request_count();
     good(&lab.run(needed(), &mut cx));
     assert!(lab.seed.requests_since(mark).iter().all(|r| !r.is_write()));
-    cx.wish.spec = spec("A", "10.0.0.2");
+    cx.desired.spec = spec("A", "10.0.0.2");
     good(&lab.run(needed(), &mut cx));
     let uid = lab.object(&cx).unwrap()["metadata"]["uid"].clone();
-    cx.wish.spec = spec("CNAME", "lb.example.org");
+    cx.desired.spec = spec("CNAME", "lb.example.org");
     good(&lab.run(needed(), &mut cx));
     let record = lab.object(&cx).unwrap();
-    assert_eq!(record["spec"], cx.wish.spec);
+    assert_eq!(record["spec"], cx.desired.spec);
     assert_ne!(record["metadata"]["uid"], uid);
     let asked: Vec<&str> = lab.asked.iter().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(asked, ["reconcile", "reconcile", "delete", "reconcile"]);

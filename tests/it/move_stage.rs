@@ -25,7 +25,6 @@ use crate::world::{Agent, CORE, Options, World};
 use support::TestCluster;
 use support::backups;
 use support::cluster::PATIENCE;
-use support::encoding::from_base64;
 use support::garden::prepare;
 use support::json::{entry, list, text};
 use support::names::Names;
@@ -35,6 +34,7 @@ use support::shoot::buckets::Snapshot;
 use support::shoot::etcd::Etcds;
 use support::shoot::history::Operation;
 use support::shoot::object::{PROJECT_NAMESPACE, SERVICES, technical_id};
+use support::shoot::owner;
 use support::shoot::{Options as SiteOptions, Site};
 
 pub(crate) const NAME: &str = "s1";
@@ -230,16 +230,6 @@ impl Stage {
 
     /// A client of the Shoot with the credentials that the garden gives to its owner. It knows the name of the API server.
     pub(crate) fn owner(&self) -> Client {
-        let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
-            "spec": {"expirationSeconds": 86_400}});
-        let key = Key::new(PLACE.0, PLACE.1);
-        let answer: Value =
-            self.garden().client().create_sub(&SHOOT, &key, "adminkubeconfig", &body).unwrap();
-        let kubeconfig =
-            String::from_utf8(from_base64(text(&answer, "/status/kubeconfig")).unwrap()).unwrap();
-        assert!(kubeconfig.contains(HOST), "{kubeconfig}");
-        let connection =
-            kube::kubeconfig::parse(&kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
         let dialer = self.names.dialer(&[self.a.site.routes(), self.b.site.routes()]);
         let options = kube::Options {
             clock: self.a.world.clock.clone(),
@@ -248,7 +238,9 @@ impl Stage {
             qps: 0.0,
             ..kube::Options::default()
         };
-        Client::new(connection, options).unwrap()
+        let client = owner::client(self.garden(), &Key::new(PLACE.0, PLACE.1), options);
+        assert!(client.connection().server.contains(HOST), "{}", client.connection().server);
+        client
     }
 
     /// The reasons of the events of the Shoot.

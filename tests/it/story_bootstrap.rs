@@ -85,7 +85,7 @@ fn kubeconfig_secret(world: &World) -> String {
     );
     let user: Vec<&String> = read["users"][0]["user"].as_object().unwrap().keys().collect();
     assert_eq!(user, ["client-certificate-data", "client-key-data"]);
-    let connection = kubeconfig::parse(&text, std::path::Path::new("/")).unwrap().select("").unwrap();
+    let connection = kubeconfig::parse(&text, std::path::Path::new("/")).unwrap().current().unwrap();
     let certificate = connection.identity.certificate.unwrap();
     let (InlineOrFile::Inline(chain), InlineOrFile::Inline(key)) = (certificate.chain, certificate.key)
     else {

@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gardenlet::api::core::NAMESPACE;
-use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
 use gardenlet::format::yaml;
-use gardenlet::kube::{self, Client};
+use gardenlet::kube;
 use serde_json::{Value, json};
 
 use crate::story_shoot_others::wait_for_task;
@@ -18,6 +16,7 @@ use support::http::record::Recorded;
 use support::json::{entry, list, text};
 use support::shoot::history::{self, wait_until, wait_until_created};
 use support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::owner;
 use support::shoot::{Options as SiteOptions, Site};
 
 const NAME: &str = "s1";
@@ -199,25 +198,14 @@ fn what_is_in_the_shoot(world: &World, site: &Site) {
 
 /// The kubeconfig that the garden issues gives an administrator access.
 fn an_administrator_gets_in(world: &World, site: &Site) {
-    let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
-        "spec": {"expirationSeconds": 600}});
-    let answer: Value = world
-        .garden
-        .client()
-        .create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body)
-        .unwrap();
-    let kubeconfig = from_base64(text(&answer, "/status/kubeconfig")).unwrap();
-    let kubeconfig = String::from_utf8(kubeconfig).unwrap();
-    let connection =
-        kube::kubeconfig::parse(&kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
     let options = kube::Options {
         clock: world.clock.clone(),
         dialer: Arc::new(site.routes()),
         ..kube::Options::default()
     };
-    let client = Client::new(connection, options).unwrap();
+    let client = owner::client(&world.garden, &Key::new(PROJECT_NAMESPACE, NAME), options);
     assert_eq!(client.version().unwrap().git_version, VERSION);
-    client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system")).unwrap();
+    owner::get_in(&client).unwrap();
 }
 
 #[test]

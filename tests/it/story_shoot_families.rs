@@ -1,12 +1,9 @@
 //! Shoots on sites with IPv6: on a dual-stack seed, and on a seed without IPv4.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use gardenlet::api::core::NAMESPACE;
-use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
-use gardenlet::kube::{self, Client};
+use gardenlet::kube;
 use serde_json::{Value, json};
 
 use crate::world::{Agent, CORE, Options, World};
@@ -15,6 +12,7 @@ use support::encoding::from_base64;
 use support::json::{list, text};
 use support::shoot::history::wait_until_created;
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::owner;
 use support::shoot::{Options as SiteOptions, Site};
 
 const NAME: &str = "s1";
@@ -69,17 +67,10 @@ fn is_reached(world: &World, site: &Site, shoot: &Value) {
     let written = String::from_utf8(from_base64(text(&secret, "/data/kubeconfig")).unwrap()).unwrap();
     assert!(written.contains(&format!("server: {url}\n")), "{written}");
 
-    let body =
-        json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest"});
-    let garden = world.garden.client();
-    let answer: Value =
-        garden.create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body).unwrap();
-    let issued = String::from_utf8(from_base64(text(&answer, "/status/kubeconfig")).unwrap()).unwrap();
-    let connection = kube::kubeconfig::parse(&issued, Path::new("/")).unwrap().select("").unwrap();
     let (clock, dialer) = (world.clock.clone(), Arc::new(site.routes()));
-    let client =
-        Client::new(connection, kube::Options { clock, dialer, ..kube::Options::default() }).unwrap();
-    client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system")).unwrap();
+    let options = kube::Options { clock, dialer, ..kube::Options::default() };
+    let client = owner::client(&world.garden, &Key::new(PROJECT_NAMESPACE, NAME), options);
+    owner::wait_until_admitted(&world.garden, &client);
 }
 
 /// The pod of the API server has addresses of both families, of which it would advertise the IPv6 one.

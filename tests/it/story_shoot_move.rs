@@ -10,6 +10,7 @@ use crate::world::{CORE, wait_for};
 use support::json::{list, text};
 use support::shoot::buckets::RAISE;
 use support::shoot::object::{Workerless, technical_id};
+use support::shoot::owner;
 
 const MIGRATED: &str = "Migrate Succeeded 100";
 pub(crate) const RESTORED: &str = "Restore Succeeded 100";
@@ -27,6 +28,7 @@ pub(crate) fn created(stage: &Stage) -> Identity {
     stage.garden().apply(&[Workerless::new(NAME).bound_to(stage.a.name()).build()]);
     stage.until("Create Succeeded 100");
     let owner = stage.owner();
+    owner::wait_until_admitted(stage.garden(), &owner);
     let account = json!({"metadata": {"name": "app"}});
     // The owner gets rights after the Shoot is created.
     wait_for("the rights of the owner", || {

@@ -4,19 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use gardenlet::api::core::NAMESPACE;
-use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
 use gardenlet::kube::{self, Client, Error};
 use serde_json::{Value, json};
 
 use crate::world::{Agent, CORE, Options, World};
 use support::TestCluster;
-use support::encoding::from_base64;
 use support::json::{entry, list, text};
 use support::shoot::Site;
 use support::shoot::history::wait_until_created;
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::owner::{self, get_in, wait_until_admitted};
 
 pub const NAME: &str = "s1";
 pub const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
@@ -91,23 +89,9 @@ pub fn wait_for_phases(world: &World, phases: &[(&str, &str)]) -> Value {
 
 /// An administrator, with the kubeconfig that the garden currently issues.
 fn administrator(world: &World, site: &Site) -> Client {
-    let body = json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
-        "spec": {"expirationSeconds": 86_400}});
-    let answer: Value = world
-        .garden
-        .client()
-        .create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body)
-        .unwrap();
-    let kubeconfig = String::from_utf8(from_base64(text(&answer, "/status/kubeconfig")).unwrap()).unwrap();
-    let connection =
-        kube::kubeconfig::parse(&kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
     let dialer = Arc::new(site.routes());
     let options = kube::Options { clock: world.clock.clone(), dialer, ..kube::Options::default() };
-    Client::new(connection, options).unwrap()
-}
-
-fn get_in(client: &Client) -> Result<Value, Error> {
-    client.get::<Value>(&NAMESPACE, &Key::cluster("kube-system"))
+    owner::client(&world.garden, &Key::new(PROJECT_NAMESPACE, NAME), options)
 }
 
 /// The number of CAs in the bundle that clients use to verify the API server.
@@ -182,8 +166,7 @@ fn all_credentials_are_rotated() {
     let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
     add_account(cluster);
     let first = administrator(&world, &site);
-    // A ManagedResource grants the permissions of administrators, and the flow does not wait for it.
-    cluster.wait_for("the access of the administrator", |_| get_in(&first).ok());
+    wait_until_admitted(&world.garden, &first);
     assert_eq!(authorities(&world), 1);
 
     ask_for(&world, "rotate-credentials-start");

@@ -197,7 +197,7 @@ fn nothing_is_lost_unless_it_was_accepted() {
         (
             "a delta is missing",
             |scene| drop(scene.from.objects().remove(&key(FIRST_DELTA))),
-            "the changes from revision 43 to 50 are missing before Incr-00000051",
+            "revisions 43 to 50 are in no snapshot, and Incr-00000051",
             Some(&[FULL]),
         ),
         ("there is nothing", |scene| scene.from.objects().clear(), "there is no snapshot", Some(&[])),

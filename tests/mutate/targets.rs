@@ -208,7 +208,7 @@ fn kubeconfig(input: &[u8], _: &Path) -> Result<(), String> {
     if let Ok(parsed) = kubeconfig::parse(&text(input), Path::new("/nowhere")) {
         let mut merged = parsed.clone();
         merged.merge(parsed);
-        if let Ok(connection) = merged.select("") {
+        if let Ok(connection) = merged.current() {
             let _ = kubeconfig::render(&connection);
             let _ = Client::new(connection, client::Options::default());
         }

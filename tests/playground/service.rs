@@ -14,6 +14,7 @@ use crate::shoot;
 use support::cluster::Authorization;
 use support::garden::Garden;
 use support::garden::prepare::{self, Preparation};
+use support::shoot::owner;
 use support::{Options, TestCluster};
 
 /// The seed of `packaging/systemd/config.yaml`.
@@ -53,7 +54,7 @@ pub fn serve(desk: &mut Desk, stop: &Stop) {
     let file = desk.path().join("bootstrap.kubeconfig");
     desk.configure(SEED, &json!({"bootstrap": {"kubeconfig": file}}));
     desk.write_yaml("shoot.yaml", &shoot::manifest());
-    desk.write("kubeconfig-request.json", &format!("{}\n", shoot::kubeconfig_request()));
+    desk.write("kubeconfig-request.json", &format!("{}\n", owner::request()));
     explain(desk, &screen);
     desk.write("ready", "");
     while !stop.wait(&clock, Duration::from_secs(3_600)) {}

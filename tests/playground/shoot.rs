@@ -1,10 +1,8 @@
 //! The Shoot of the story: what its owner applies, how far the agent is with it, and how its owner gets access.
 
-use std::path::Path;
 use std::time::Duration;
 
 use gardenlet::api::core;
-use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::{ALL_NAMESPACES, Key};
 use gardenlet::base::clock::Timestamp;
 use gardenlet::base::error::chain;
@@ -18,6 +16,7 @@ use support::controllers::Share;
 use support::encoding::{from_base64, from_rfc3339, rfc3339};
 use support::json::{entry, list, text};
 use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless};
+use support::shoot::owner::{self, connection};
 use support::shoot::{Listen, Options, Site};
 use support::{TestCluster, garden::Garden};
 
@@ -113,26 +112,9 @@ pub fn unhealthy(world: &World) -> Vec<&'static str> {
     MANAGED.into_iter().filter(|name| !is_well(name)).collect()
 }
 
-/// What its owner sends to the garden to get a kubeconfig.
-pub fn kubeconfig_request() -> Value {
-    json!({"apiVersion": "authentication.gardener.cloud/v1alpha1", "kind": "AdminKubeconfigRequest",
-        "spec": {"expirationSeconds": 3_600}})
-}
-
 /// The kubeconfig that the garden issues to an administrator.
 pub fn kubeconfig(world: &World) -> Result<String, String> {
-    let body = kubeconfig_request();
-    let client = world.garden.client();
-    let answer: Value = client
-        .create_sub(&SHOOT, &Key::new(PROJECT_NAMESPACE, NAME), "adminkubeconfig", &body)
-        .map_err(|error| chain(&error))?;
-    let decoded = from_base64(text(&answer, "/status/kubeconfig")).unwrap_or_default();
-    String::from_utf8(decoded).map_err(|error| error.to_string())
-}
-
-/// The connection of a kubeconfig.
-fn connection(kubeconfig: &str) -> Connection {
-    kube::kubeconfig::parse(kubeconfig, Path::new("/")).unwrap().select("").unwrap()
+    owner::kubeconfig(&world.garden, &Key::new(PROJECT_NAMESPACE, NAME)).map_err(|error| chain(&error))
 }
 
 /// Connects as kubectl does: through the machine's network, with nothing but the kubeconfig.

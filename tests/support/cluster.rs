@@ -285,7 +285,7 @@ impl TestCluster {
     /// A client with a kubeconfig and options of its own. It uses the cluster's clock and has no rate limit.
     pub fn client_from(&self, kubeconfig: &str, options: kube::Options) -> kube::Client {
         let connection =
-            kube::kubeconfig::parse(kubeconfig, std::path::Path::new("/")).unwrap().select("").unwrap();
+            kube::kubeconfig::parse(kubeconfig, std::path::Path::new("/")).unwrap().current().unwrap();
         let options = kube::Options { qps: 0.0, clock: self.clock().clone(), ..options };
         kube::Client::new(connection, options).unwrap()
     }

@@ -63,7 +63,7 @@ fn signatures(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
-/// The number of tuple patterns among the parameters of a signature: `(a, b): (A, B)`.
+/// The number of tuples among the parameters of a signature: `(a, b): Pair`, `pair: (A, B)`, `pair: Option<(A, B)>`.
 fn tuples(signature: &str) -> usize {
     let mut open: Vec<usize> = Vec::new();
     let mut count = 0;
@@ -71,13 +71,34 @@ fn tuples(signature: &str) -> usize {
         match c {
             '(' => open.push(at),
             ')' => {
-                let inner = open.pop().map_or("", |start| &signature[start..at]);
-                count += usize::from(inner.contains(',') && signature[at + 1..].starts_with(": "));
+                let start = open.pop().unwrap_or(at);
+                let is_tuple = has_comma(&signature[start + 1..at]);
+                count += usize::from(is_tuple && signature[at + 1..].starts_with(": "));
+                count += usize::from(is_tuple && begins_type(&signature[..start]));
             }
             _ => {}
         }
     }
     count
+}
+
+/// Whether a list has a comma outside of all brackets.
+fn has_comma(list: &str) -> bool {
+    let mut depth = 0_i32;
+    list.replace("->", "").chars().any(|c| {
+        depth += i32::from("([<".contains(c)) - i32::from(")]>".contains(c));
+        c == ',' && depth == 0
+    })
+}
+
+/// Whether the type of a parameter follows: what is before it ends with `: `, a reference, or an `Option` of these.
+fn begins_type(before: &str) -> bool {
+    let before = before.strip_suffix("mut ").unwrap_or(before);
+    let before = before.strip_suffix("Option<").unwrap_or(before);
+    let without_lifetime =
+        before.trim_end().rsplit_once('\'').filter(|(_, name)| !name.contains([' ', '>', ',']));
+    let before = without_lifetime.map_or(before, |(before, _)| before);
+    before.ends_with(": ") || before.ends_with(": &")
 }
 
 fn tuple_parameters(sources: &[Source]) -> Vec<String> {
@@ -115,9 +136,19 @@ fn type_names_say_what_they_are() {
 
 #[test]
 fn parameters_are_no_tuples() {
-    assert_none("a parameter takes a tuple apart", &tuple_parameters(&sources(&["src"])));
+    assert_none("a parameter is a tuple", &tuple_parameters(&sources(&["src"])));
     let count = |text: &str| tuple_parameters(&[Source::new("src/a/b.rs", text)]).len();
-    assert_eq!(count("fn f(pair: (u8, u8), (c): u8) {\n    let (a, b): (u8, u8) = pair;\n}\n"), 0);
+    assert_eq!(
+        count("fn f(c: (u8), d: &[(u8, u8)]) -> (u8, u8) {\n    let (a, b): (u8, u8) = pair;\n}\n"),
+        0
+    );
+    assert_eq!(
+        count("fn f(a: impl Fn(u8, u8), b: &(dyn Fn(u8, u8) + 'static), c: &'a (dyn X + 'a)) {\n}\n"),
+        0
+    );
+    for parameter in ["(u8, u8)", "&(u8, u8)", "&'a (u8, Vec<u8>)", "&mut (u8, u8)", "Option<(u8, u8)>"] {
+        assert_eq!(count(&format!("fn f(a: u8, pair: {parameter}) {{\n}}\n")), 1, "{parameter}");
+    }
     assert_eq!(count("fn f(x: u8) {\n    g(|(a, b): (u8, u8)| a + b);\n}\n"), 0);
     assert_eq!(count("pub fn f((a, b): (u8, u8)) -> u8 {\n    a\n}\n"), 1);
     assert_eq!(count("    fn f(\n        &self,\n        (a, _b): (&str, &[u8]),\n    ) {\n    }\n"), 1);

@@ -7,9 +7,10 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 
 /// Reason of a condition that has not been checked yet.
 pub(crate) const INITIALIZED: &str = "ConditionInitialized";
@@ -72,7 +73,7 @@ pub(crate) struct Condition {
     /// Why, for people.
     pub(crate) message: String,
     /// Gardener's error codes (`ERR_…`).
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) codes: Vec<String>,
 }
 
@@ -272,10 +273,6 @@ fn to_object(condition: &Condition) -> Map<String, Value> {
 
 fn or_default(text: String, default: &str) -> String {
     if text.is_empty() { default.to_owned() } else { text }
-}
-
-fn null_as_empty<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
-    Ok(Option::<Vec<String>>::deserialize(d)?.unwrap_or_default())
 }
 
 /// Times of conditions. `null` and the empty text, which Go writes for its zero time, mean the zero time here too.

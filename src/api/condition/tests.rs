@@ -1,4 +1,5 @@
 use super::*;
+use crate::format::view;
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_unix(1_700_000_000 + seconds)
@@ -28,7 +29,7 @@ fn finding(reason: &str, message: &str, codes: &[&str]) -> Finding {
 fn the_wire_form_is_gardeners() {
     let text = r#"{"type":"Healthy","status":"Progressing","lastTransitionTime":"2023-11-14T22:13:20Z",
         "lastUpdateTime":"2023-11-14T22:13:21Z","reason":"R","message":"M","codes":["ERR_INFRA_DEPENDENCIES"]}"#;
-    let parsed: Condition = serde_json::from_str(text).unwrap();
+    let parsed: Condition = view::parse(text.as_bytes()).unwrap();
     assert_eq!(parsed.status, ConditionStatus::Progressing);
     assert_eq!(parsed.last_transition_time, at(0));
     assert_eq!(serde_json::to_value(&parsed).unwrap(), serde_json::from_str::<Value>(text).unwrap());
@@ -37,7 +38,7 @@ fn the_wire_form_is_gardeners() {
 #[test]
 fn odd_input_is_read_and_empty_codes_are_not_written() {
     let odd = json!({"type": "T", "status": "Sideways", "lastTransitionTime": null, "codes": null, "new": 1});
-    let parsed: Condition = serde_json::from_value(odd).unwrap();
+    let parsed: Condition = view::read(odd).unwrap();
     assert_eq!(
         (parsed.status, parsed.last_transition_time),
         (ConditionStatus::Unknown, Timestamp::default())
@@ -47,7 +48,7 @@ fn odd_input_is_read_and_empty_codes_are_not_written() {
         ["yesterday", "2023-11-14", "2023-11-14T22:13:20", "2023-13-14T22:13:20Z", "2023-11-14T22:13:20é"]
     {
         let value = json!({"type": "T", "lastUpdateTime": bad});
-        assert!(serde_json::from_value::<Condition>(value).is_err(), "{bad}");
+        assert!(view::read::<Condition>(value).is_err(), "{bad}");
     }
 }
 

@@ -30,7 +30,7 @@ use crate::kube::{self, Connection, ErrorVerdict};
 
 use super::clients::GardenClients;
 use super::networks::{self, Mismatch};
-use super::status::complain;
+use super::status::{CertificateValidity, complain};
 use super::{AgentContext, Environment, controllers, host, versions};
 
 pub(super) const PART: &str = "garden";
@@ -362,7 +362,9 @@ impl BringUp {
             .use_garden(&self.as_reached(&connection))
             .map_err(failed("connect to the garden"))?;
         self.shared.status.know("garden address", self.as_reached(&connection).server);
-        let validity = cleanup::certificate(&connection).ok().map(|it| (it.not_before, it.not_after));
+        let certificate = cleanup::certificate(&connection).ok();
+        let validity =
+            certificate.map(|it| CertificateValidity { begins: it.not_before, expires: it.not_after });
         self.shared.status.certificate(validity);
         self.connection = Some(connection);
         if self.heartbeat.is_none() {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{NAMESPACE, SECRET};
 use crate::api::gardener::{SEED, seed_namespace};
 use crate::api::meta::{CLUSTER_SCOPED, Key, Metadata};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::controllers::seed::register::{self, Action};
 use crate::controllers::seed::{self, GET_NAMESPACE, SeedAbsence, without_namespace};
 use crate::kube::request::ListParams;

@@ -70,7 +70,7 @@ fn facts(snapshot: &Snapshot, sources: Option<&Sources>) -> VerdictFacts {
         late: snapshot.watches.iter().filter(is_late).map(|watch| (watch.name, at(watch.since))).collect(),
         peers: sources.map(|sources| peers(&sources.metrics, names)).unwrap_or_default(),
         lease: snapshot.lease_trouble.clone().map(|(since, why)| (why, at(since))),
-        expires: snapshot.validity.map(|(_, expires)| expires),
+        expires: snapshot.validity.map(|validity| validity.expires),
         creating: stores.and_then(objects::creating),
         listing: stores.is_none_or(|stores| !stores.are_synced()),
         objects: objects::problems(stores, sources.map(|sources| &sources.managed), snapshot.now),

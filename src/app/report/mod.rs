@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::base::clock::Timestamp;
 use crate::base::cut::one_line;
 use crate::base::garden_time::GardenTime;
+use crate::base::json::json;
 use crate::base::metrics::Metrics;
 use crate::base::state::StateDir;
 use crate::config::Settings;

@@ -11,7 +11,7 @@ use crate::kube::{ANSWERED, REACHABLE, RESPONSE_SECONDS};
 use crate::runtime::{leader, pool};
 use crate::shoot::ShootMove;
 
-use super::super::status::AgentStatus;
+use super::super::status::{AgentStatus, CertificateValidity};
 use super::{Sources, Stores};
 
 /// The states of a Shoot's last operation; `None` is for a Shoot without one.
@@ -72,7 +72,7 @@ fn refresh_term(status: &AgentStatus, metrics: &Metrics) {
     if let Some(age) = status.lease_age() {
         set(LEASE_AGE, "Time since the seed's lease was renewed.", age.as_secs_f64());
     }
-    if let Some((_, expires)) = status.validity() {
+    if let Some(CertificateValidity { expires, .. }) = status.validity() {
         set(EXPIRES, "When the client certificate for the garden expires.", expires.seconds());
     }
 }
@@ -214,9 +214,9 @@ mod tests {
     fn who_does_not_lead_knows_nothing_of_the_garden() {
         let metrics = Metrics::new();
         let status = AgentStatus::new(Clock::system());
-        let validity = (Timestamp::from_unix(5), Timestamp::from_unix(9));
+        let (begins, expires) = (Timestamp::from_unix(5), Timestamp::from_unix(9));
         status.leading(true);
-        status.certificate(Some(validity));
+        status.certificate(Some(CertificateValidity { begins, expires }));
         status.beat.record(BeatOutcome::Renewed, Mono::ZERO, Duration::ZERO);
         for name in [REACHABLE, ANSWERED, RESPONSE_SECONDS] {
             for peer in ["garden", "seed"] {

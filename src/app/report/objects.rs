@@ -267,6 +267,7 @@ mod tests {
 
     use super::*;
     use crate::format::time::rfc3339;
+    use crate::format::view;
 
     const NOW: Timestamp = Timestamp::from_unix(1_767_600_000);
 
@@ -292,8 +293,7 @@ mod tests {
         let shoot = |last: Value, errors: Value, age: u64, conditions: Value| {
             let meta = json!({"name": "s1", "namespace": "garden-p", "creationTimestamp": at(age)});
             let status = json!({"lastOperation": last, "lastErrors": errors, "conditions": conditions});
-            let shoot: ShootHead =
-                serde_json::from_value(json!({"metadata": meta, "status": status})).unwrap();
+            let shoot: ShootHead = view::read(json!({"metadata": meta, "status": status})).unwrap();
             told(of_shoot(&shoot, NOW))
         };
         let ill = |age| json!([condition("APIServerAvailable", "False", "R", age)]);
@@ -355,7 +355,7 @@ mod tests {
         let installation = |conditions: Value| {
             let meta = json!({"name": "i", "creationTimestamp": at(1)});
             let it = json!({"metadata": meta, "status": {"conditions": conditions}});
-            let it: ControllerInstallation = serde_json::from_value(it).unwrap();
+            let it: ControllerInstallation = view::read(it).unwrap();
             told(of_installation(&it, NOW))
         };
         let table = [
@@ -384,7 +384,7 @@ mod tests {
         let conditions = conditions.map(|(kind, status)| condition(kind, status, "R", 900));
         let meta = json!({"name": "i", "creationTimestamp": at(900)});
         let it = json!({"metadata": meta, "status": {"conditions": conditions}});
-        let error = of_installation(&serde_json::from_value(it).unwrap(), NOW).unwrap().error;
+        let error = of_installation(&view::read(it).unwrap(), NOW).unwrap().error;
         assert_eq!(error, "Valid is False: why; Healthy is False: why; Installed is Unknown: why");
     }
 
@@ -392,7 +392,7 @@ mod tests {
     fn a_seed_is_created_once() {
         let seed = |last: Value| {
             let it = json!({"metadata": {"name": "x"}, "status": {"lastOperation": last}});
-            serde_json::from_value::<Seed>(it).unwrap()
+            view::read::<Seed>(it).unwrap()
         };
         let create = |state| seed(operation("Create", state, 1));
         let table = [
@@ -414,7 +414,7 @@ mod tests {
     fn an_error_has_a_maximum() {
         let last = json!({"type": "Create", "state": "Error", "description": "x".repeat(100_000)});
         let shoot = json!({"metadata": {"name": "s1"}, "status": {"lastOperation": last}});
-        let error = told(of_shoot(&serde_json::from_value(shoot).unwrap(), NOW)).unwrap().0;
+        let error = told(of_shoot(&view::read(shoot).unwrap(), NOW)).unwrap().0;
         assert!(error.starts_with("Create Error: xxx") && error.ends_with("x\u{2026}"), "{error}");
         assert!(error.len() <= limits::FAILED_TEXT_BYTES_MAX + 3, "{}", error.len());
     }
@@ -424,7 +424,7 @@ mod tests {
         let seed = |status: &str| {
             let conditions = json!([condition("EmergencyStopShootReconciliations", status, "R", 5)]);
             let it = json!({"metadata": {"name": "x"}, "status": {"conditions": conditions}});
-            told(of_seed(&serde_json::from_value(it).unwrap(), &[], NOW))
+            told(of_seed(&view::read(it).unwrap(), &[], NOW))
         };
         assert_eq!(seed("False"), None);
         assert_eq!(seed("True").unwrap().1, Some(5));
@@ -434,7 +434,7 @@ mod tests {
     fn the_seed_does_not_repeat_what_its_installations_say() {
         let conditions = json!([condition("ExtensionsReady", "False", "R", 900)]);
         let it = json!({"metadata": {"name": "x"}, "status": {"conditions": conditions}});
-        let seed: Seed = serde_json::from_value(it).unwrap();
+        let seed: Seed = view::read(it).unwrap();
         let other = |kind| AgentProblem {
             place: ProblemPlace::Object(kind, Key::cluster("i")),
             error: String::new(),
@@ -451,7 +451,7 @@ mod tests {
             let meta = json!({"name": "m", "namespace": "garden", "labels": {label: "x"},
                 "creationTimestamp": at(900)});
             let status = json!({"conditions": [condition(kind, "False", "R", age)]});
-            let it = serde_json::from_value(json!({"metadata": meta, "spec": {}, "status": status})).unwrap();
+            let it = view::read(json!({"metadata": meta, "spec": {}, "status": status})).unwrap();
             told(of_managed(&it, NOW)).map(|told| told.1)
         };
         assert_eq!(managed(INSTALLATION_LABEL, names::APPLIED, 900), None);

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus, urgency};
 use crate::api::gardener::ShootHead;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
+use crate::base::json::json;
 use crate::config::version::{GARDENER, PROGRAM};
 use crate::format::time::rfc3339;
 use crate::format::{duration, human};
@@ -20,7 +21,7 @@ use crate::runtime::fence::Fence;
 use crate::runtime::pool;
 use crate::shoot::ShootMove;
 
-use super::super::status::{Snapshot, Watch};
+use super::super::status::{CertificateValidity, Snapshot, Watch};
 use super::gather::answered;
 use super::{ReportRow, Sources, StatusReport, Stores, Tone, objects};
 
@@ -57,7 +58,7 @@ pub(super) fn leases(report: &mut StatusReport, snapshot: &Snapshot, sources: Op
     for (name, fence) in &snapshot.leases {
         lease(report, snapshot, name, fence);
     }
-    if let Some((begins, expires)) = snapshot.validity {
+    if let Some(CertificateValidity { begins, expires }) = snapshot.validity {
         let now = snapshot.now;
         let (left, age) = (expires.since(now), now.since(begins));
         let value = json!({"at": rfc3339(expires), "seconds": left.as_secs(), "ageSeconds": age.as_secs()});

@@ -2,21 +2,23 @@
 //! checks it again while it reads.
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::super::render::secret_text;
 use super::{Error, RenderedObjects};
+use crate::format::view;
 use crate::limits::{
     RENDER_CONTAINERS_MAX, RENDER_DEPTH_MAX, RENDER_MANIFESTS_BYTES_MAX, RENDER_MESSAGE_BYTES_MAX,
     RENDER_OUTPUT_BYTES_MAX, RENDER_VALUES_BYTES_MAX,
 };
 
+const OBJECTS: &str = "objects";
+const ERROR: &str = "error";
+const VALUES: &str = "values";
+
 /// The answer of the rendering process.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub(super) enum ChildAnswer {
     Objects(RenderedObjects),
     Error(String),
@@ -29,6 +31,27 @@ impl ChildAnswer {
             Self::Objects(objects) => Ok(objects),
             Self::Error(message) => Err(Error::Chart(message)),
             Self::Values(message) => Err(Error::Values(message)),
+        }
+    }
+
+    /// A map with one entry.
+    pub(super) fn into_json(self) -> Json {
+        let (kind, content) = match self {
+            Self::Objects(objects) => (OBJECTS, Json::Object(objects.into_iter().collect())),
+            Self::Error(message) => (ERROR, Json::String(message)),
+            Self::Values(message) => (VALUES, Json::String(message)),
+        };
+        Json::Object([(kind.to_owned(), content)].into_iter().collect())
+    }
+
+    fn of_json(answer: Json) -> Option<Self> {
+        let Json::Object(answer) = answer else { return None };
+        let (kind, content) = answer.into_iter().next()?;
+        match (kind.as_str(), content) {
+            (OBJECTS, Json::Object(objects)) => Some(Self::Objects(objects.into_iter().collect())),
+            (ERROR, Json::String(message)) => Some(Self::Error(message)),
+            (VALUES, Json::String(message)) => Some(Self::Values(message)),
+            _ => None,
         }
     }
 
@@ -87,7 +110,8 @@ impl fmt::Display for Excess {
 /// Whether the agent can accept these objects. Objects that can never fit into a Secret are refused here.
 fn check(objects: &RenderedObjects) -> Result<(), Excess> {
     let mut meter = Meter::default();
-    if serde_json::to_writer(&mut meter, objects).is_err() {
+    let to: &mut dyn Write = &mut meter;
+    if serde_json::to_writer(to, objects).is_err() {
         return Err(meter.excess.unwrap_or(Excess::Bytes));
     }
     let mut bytes = 0;
@@ -179,7 +203,7 @@ impl Meter {
     }
 }
 
-impl io::Write for Meter {
+impl Write for Meter {
     fn write(&mut self, text: &[u8]) -> io::Result<usize> {
         self.feed(text).map_err(|excess| io::Error::other(excess.to_string()))?;
         Ok(text.len())
@@ -218,15 +242,11 @@ pub(super) enum Unread {
 /// Reads an answer; stops as soon as it is too large.
 pub(super) fn read(reader: &mut dyn Read) -> Result<ChildAnswer, Unread> {
     let mut metered = Metered { reader, meter: Meter::default() };
-    let result = {
-        let reader: &mut dyn Read = &mut metered;
-        serde_json::from_reader(io::BufReader::with_capacity(16 << 10, reader))
-    };
-    result.map_err(|error: serde_json::Error| match metered.meter.excess {
-        Some(excess) => Unread::Excess(excess),
-        None if error.is_io() => Unread::Io(error.into()),
-        None => Unread::Incomplete,
-    })
+    let mut text = Vec::new();
+    if let Err(error) = metered.read_to_end(&mut text) {
+        return Err(metered.meter.excess.map_or(Unread::Io(error), Unread::Excess));
+    }
+    view::json(&text).ok().and_then(ChildAnswer::of_json).ok_or(Unread::Incomplete)
 }
 
 #[cfg(test)]

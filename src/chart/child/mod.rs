@@ -27,6 +27,7 @@ use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::base::stop::Stop;
 use crate::base::thread;
+use crate::format::view;
 use crate::limits::{
     CHART_ARCHIVE_BYTES_MAX, RENDER_ADDRESS_BYTES_MAX, RENDER_CPU_GRACE_S, RENDER_CPU_S_MAX,
     RENDER_MEMORY_BYTES_MAX, RENDER_REQUEST_BYTES_MAX, RENDER_S_MAX, RENDER_STACK_BYTES, RENDERINGS_MAX,
@@ -46,6 +47,7 @@ pub struct RenderRequest {
     /// Templates read it as `.Release.Namespace`.
     pub namespace: String,
     /// Values that override the chart's own: a map, or null.
+    #[serde(default)]
     pub values: Json,
     /// The data for templates in `values`; null if the texts are not templates.
     #[serde(default)]
@@ -375,7 +377,9 @@ pub(crate) fn main(input: &mut dyn Read, output: &mut dyn Write) -> u8 {
         }
         Err(error) => ChildAnswer::Error(format!("request: {error}")),
     };
-    match serde_json::to_writer(&mut *output, &answer).map_err(io::Error::from).and_then(|()| output.flush())
+    match serde_json::to_writer(&mut *output, &answer.into_json())
+        .map_err(io::Error::from)
+        .and_then(|()| output.flush())
     {
         Ok(()) => 0,
         Err(_) => 1,
@@ -409,7 +413,7 @@ fn receive(input: &mut dyn Read) -> io::Result<(RenderRequest, Vec<u8>)> {
     let mut request = vec![0; length];
     input.read_exact(&mut request)?;
     let archive = capped::read(input, CHART_ARCHIVE_BYTES_MAX)?.ok_or_else(too_long)?;
-    Ok((serde_json::from_slice(&request)?, archive))
+    Ok((view::parse(&request)?, archive))
 }
 
 /// Renders; errors are texts for people.

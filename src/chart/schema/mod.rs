@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::template::Expression;
 use super::{Chart, ValuesTable};
 use crate::base::sorted::SortedSet;
-use crate::format::number;
+use crate::format::{number, view};
 use crate::limits::{SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX};
 
 mod formats;
@@ -34,7 +34,7 @@ pub(super) fn check(chart: &Chart, values: &ValuesTable) -> Option<String> {
 
 fn check_into(chart: &Chart, values: &ValuesTable, report: &mut String) {
     if let Some(schema) = &chart.schema {
-        let problems = match serde_json::from_slice(schema) {
+        let problems = match view::json(schema) {
             Ok(schema) => check_one(&schema, &Value::Object(values.clone())),
             Err(error) => format!("{error}"),
         };
@@ -171,12 +171,12 @@ impl SchemaPlace {
 
 /// Keys and items that no keyword has evaluated yet, for `unevaluated...`. Empty if no keyword needs them.
 #[derive(Debug, Default)]
-struct Rest {
+struct Unevaluated {
     keys: SortedSet<String>,
     items: SortedSet<usize>,
 }
 
-impl Rest {
+impl Unevaluated {
     fn of(value: &Value) -> Self {
         match value {
             Value::Object(map) => Self { keys: map.keys().cloned().collect(), ..Self::default() },
@@ -212,7 +212,7 @@ struct Subject<'a, 'v> {
     schema: &'a Map<String, Value>,
     value: &'v Value,
     place: &'v SchemaPlace,
-    rest: Rest,
+    unevaluated: Unevaluated,
     failures: Vec<SchemaFailure>,
 }
 
@@ -229,20 +229,20 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// The unevaluated rest, if the caller needs it, or why the value does not match.
+    /// What nothing has evaluated, if the caller needs it, or why the value does not match.
     fn value(
         &mut self,
         schema: &'a Value,
         value: &Value,
         place: &SchemaPlace,
         is_asked: bool,
-    ) -> Result<Rest, SchemaFailure> {
+    ) -> Result<Unevaluated, SchemaFailure> {
         if self.broken.is_some() {
-            return Ok(Rest::default());
+            return Ok(Unevaluated::default());
         }
         if place.depth > SCHEMA_DEPTH_MAX {
             self.broken = Some(TOO_LONG.to_owned());
-            return Ok(Rest::default());
+            return Ok(Unevaluated::default());
         }
         self.spend(1 + place.path.len() / BYTES_PER_STEP);
         let draft = self.draft;
@@ -253,18 +253,19 @@ impl<'a> Check<'a> {
         let schema = match schema {
             Value::Bool(false) => return Err(place.failure("false schema")),
             Value::Object(schema) => schema,
-            _ if is_asked => return Ok(Rest::of(value)),
-            _ => return Ok(Rest::default()),
+            _ if is_asked => return Ok(Unevaluated::of(value)),
+            _ => return Ok(Unevaluated::default()),
         };
         self.spend(keywords::steps(schema, value));
         if self.broken.is_some() {
-            return Ok(Rest::default());
+            return Ok(Unevaluated::default());
         }
         if let Some(failure) = keywords::first(schema, value, place, self.draft) {
             return Err(failure);
         }
-        let rest = if is_asked || own(schema) { Rest::of(value) } else { Rest::default() };
-        let mut subject = Subject { schema, value, place, rest, failures: Vec::new() };
+        let unevaluated =
+            if is_asked || own(schema) { Unevaluated::of(value) } else { Unevaluated::default() };
+        let mut subject = Subject { schema, value, place, unevaluated, failures: Vec::new() };
         self.reference(&mut subject, "$ref");
         if self.draft.has(2019) || !schema.contains_key("$ref") {
             self.by_type(&mut subject);
@@ -277,9 +278,9 @@ impl<'a> Check<'a> {
                 self.unevaluated(&mut subject);
             }
         }
-        let Subject { rest, mut failures, .. } = subject;
+        let Subject { unevaluated, mut failures, .. } = subject;
         match failures.len() {
-            0 => Ok(rest),
+            0 => Ok(unevaluated),
             1 => Err(failures.remove(0)),
             _ => Err(SchemaFailure { kind: Kind::Group, ..place.failure_of("validation failed", failures) }),
         }
@@ -302,9 +303,9 @@ impl<'a> Check<'a> {
 
     /// Applies another schema to the same value: its evaluated parts count if it matches.
     fn same(&mut self, subject: &mut Subject<'a, '_>, schema: &'a Value) -> Result<(), SchemaFailure> {
-        let is_asked = !subject.rest.is_empty();
-        let rest = self.value(schema, subject.value, &subject.place.deeper(), is_asked)?;
-        subject.rest.merge(&rest);
+        let is_asked = !subject.unevaluated.is_empty();
+        let unevaluated = self.value(schema, subject.value, &subject.place.deeper(), is_asked)?;
+        subject.unevaluated.merge(&unevaluated);
         Ok(())
     }
 
@@ -372,7 +373,7 @@ impl<'a> Check<'a> {
                 Ok(()) => {
                     fits = true;
                     // If no keyword needs the evaluated parts, one match is enough.
-                    if subject.rest.is_empty() {
+                    if subject.unevaluated.is_empty() {
                         break;
                     }
                 }
@@ -405,14 +406,14 @@ impl<'a> Check<'a> {
         if let (Some(schema), Value::Object(map)) =
             (subject.schema.get("unevaluatedProperties"), subject.value)
         {
-            for key in std::mem::take(&mut subject.rest.keys) {
+            for key in std::mem::take(&mut subject.unevaluated.keys) {
                 if let Some(value) = map.get(&key) {
                     self.part(subject, schema, value, &key);
                 }
             }
         }
         if let (Some(schema), Value::Array(list)) = (subject.schema.get("unevaluatedItems"), subject.value) {
-            for i in std::mem::take(&mut subject.rest.items) {
+            for i in std::mem::take(&mut subject.unevaluated.items) {
                 if let Some(value) = list.get(i) {
                     self.part(subject, schema, value, &i.to_string());
                 }

@@ -42,7 +42,7 @@ impl<'a> Check<'a> {
                 // Upstream restarts the count at zero after the first items.
                 let shown = i.checked_sub(first.len()).unwrap_or(i);
                 self.part(subject, schema, item, &shown.to_string());
-                subject.rest.items.remove(&i);
+                subject.unevaluated.items.remove(&i);
             }
         }
     }
@@ -55,7 +55,7 @@ impl<'a> Check<'a> {
                 Ok(_) => {
                     matched.push(i.to_string());
                     if self.draft.has(2020) {
-                        subject.rest.items.remove(&i);
+                        subject.unevaluated.items.remove(&i);
                     }
                 }
             }
@@ -131,7 +131,7 @@ impl<'a> Check<'a> {
                 }
             }
             if known {
-                subject.rest.keys.remove(key);
+                subject.unevaluated.keys.remove(key);
             }
         }
         if !additional.is_empty() {

@@ -15,10 +15,18 @@ struct Level {
     inner: Option<Error>,
 }
 
+/// A node of a template.
+#[derive(Debug)]
+pub(super) struct ExecutedNode {
+    /// The name of the template.
+    pub(super) name: String,
+    pub(super) node: String,
+}
+
 #[derive(Debug)]
 enum Kind {
     Parse { name: String, line: u32, message: String },
-    Exec { location: String, executing: Option<(String, String)>, message: String },
+    Exec { location: String, executing: Option<ExecutedNode>, message: String },
     Plain(String),
 }
 
@@ -35,7 +43,7 @@ impl Error {
         Self::of(Kind::Parse { name: name.to_owned(), line, message: message.into() }, None)
     }
 
-    pub(super) fn exec(location: String, executing: Option<(String, String)>, fault: Fault) -> Self {
+    pub(super) fn exec(location: String, executing: Option<ExecutedNode>, fault: Fault) -> Self {
         let Fault { message, inner, plain } = fault;
         let kind = Kind::Exec { location, executing, message };
         Self::of(kind, inner.or_else(|| plain.map(Self::plain)))
@@ -142,7 +150,7 @@ impl fmt::Display for Kind {
         match self {
             Self::Parse { name, line, message } => write!(f, "template: {name}:{line}: {message}"),
             Self::Exec { location, executing: None, message } => write!(f, "template: {location}: {message}"),
-            Self::Exec { location, executing: Some((name, node)), message } => {
+            Self::Exec { location, executing: Some(ExecutedNode { name, node }), message } => {
                 write!(f, "template: {location}: executing {} at <{node}>: {message}", quote(name.as_bytes()))
             }
             Self::Plain(message) => f.write_str(message),

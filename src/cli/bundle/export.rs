@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::arguments::ClusterOptions;
 use super::super::unit::CommandEnvironment;
@@ -13,6 +13,7 @@ use crate::api::gardener::{CLOUD_PROFILE, CONTROLLER_DEPLOYMENT, ControllerDeplo
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::capped;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::sorted::SortedSet;
 use crate::base::stop::Stop;
 use crate::chart::child::{Archive, RenderRequest, Renderer};

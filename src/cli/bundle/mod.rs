@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg::{Long, Short, Value};
 use lexopt::Parser;
 
-use serde_json::json;
-
 use super::arguments::{CONFIG, is_json, path};
 use super::usage::Usage;
 use super::{Io, SUCCESS, Variable, fail, fail_as, help, print, refuse};
+use crate::base::json::json;
 use crate::base::sorted::SortedSet;
 use crate::format::human;
 use crate::format::semver::Version;

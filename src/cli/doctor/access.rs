@@ -3,9 +3,10 @@
 
 use std::sync::OnceLock;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::{CLUSTER_SCOPED, Resource};
+use crate::base::json::json;
 use crate::components::archive::packed_text;
 use crate::config::settings::Settings;
 use crate::kube::{Client, Error};

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::deployer::token;
 use crate::extension::credentials::CredentialsReference;
 use crate::extension::required;

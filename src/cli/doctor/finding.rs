@@ -1,11 +1,12 @@
 //! The findings of `doctor` and their output. No IO.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::colour::{ColouredText, Tone};
 use super::super::moves::{BY_HAND, REMEDY};
 use crate::api::meta;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::kube;
 use crate::net::{self, Hop, TlsError};
 use crate::oci;

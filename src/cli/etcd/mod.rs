@@ -8,13 +8,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::clusters::{proxy_env, system_cas};
 use super::{Io, SUCCESS, Variable, fail_as, help, print, refuse, say};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::cut::head;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::stop::Stop;
 use crate::format::human;
 use crate::format::time::rfc3339;

@@ -10,15 +10,15 @@ use crate::api::gardener::{
     BACKUP_BUCKET, BACKUP_ENTRY, BASTION, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, MANAGED_SEED,
     OPERATION, SEED, SHOOT,
 };
-use crate::api::meta::{Key, Resource, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource, text};
 use crate::base::error::chain;
 use crate::extension::credentials::CredentialsReference;
 use crate::extension::required::unheard;
 use crate::format::view;
-use crate::kube::Client;
+use crate::kube::{Client, ListParams};
 
 use super::decide::Related;
-use super::{Explainer, objects, unread};
+use super::{Explainer, objects, unread, with_seed_ref};
 
 /// The kinds that this module explains.
 pub(super) const KINDS: [Resource; 4] = [BACKUP_BUCKET, BACKUP_ENTRY, BASTION, MANAGED_SEED];
@@ -107,10 +107,9 @@ impl Explainer<'_> {
 
     /// Explains why the extension's object does not exist yet.
     fn unheard(&mut self, garden: &Client, kind: &'static str, type_name: &str) {
-        let of = format!("spec.seedRef.name={}", self.settings.seed_config.name);
-        let (registrations, installations) =
-            (all(garden, &CONTROLLER_REGISTRATION, ""), all(garden, &CONTROLLER_INSTALLATION, &of));
-        match (registrations, installations) {
+        let registrations = all(garden, &CONTROLLER_REGISTRATION, &ListParams::default());
+        let of_seed = with_seed_ref(&self.settings.seed_config.name);
+        match (registrations, all(garden, &CONTROLLER_INSTALLATION, &of_seed)) {
             (Ok(registrations), Ok(installations)) => {
                 let failed = unheard(kind, type_name, &registrations, &installations);
                 self.lack(failed.text);
@@ -123,10 +122,10 @@ impl Explainer<'_> {
 fn all<T: DeserializeOwned>(
     client: &Client,
     resource: &Resource,
-    fields: &str,
+    params: &ListParams,
 ) -> Result<Vec<Arc<T>>, String> {
     let mut found = Vec::new();
-    let listed = objects(client, resource, "", "", fields, &mut |object| {
+    let listed = objects(client, resource, ALL_NAMESPACES, params, &mut |object| {
         found.extend(view::read(object).map(Arc::new));
     });
     listed.map(|()| found).map_err(|error| chain(&error))

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::colour::{ColouredText, Tone};
 use super::finalizers::remover;
@@ -10,6 +10,7 @@ use super::verdict::{ExplanationLine, ObjectVerdict, Weight};
 use crate::api::condition::urgency;
 use crate::api::extensions::SERVED;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::components::webhooks;
 use crate::format::time::parse_rfc3339;
 use crate::format::{duration, human};

@@ -2,16 +2,17 @@
 
 use std::borrow::Cow;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::SERVED;
 use crate::api::gardener::{
     BACKUP_BUCKET, CONTROLLER_DEPLOYMENT, CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, SEED, SHOOT,
 };
-use crate::api::meta::{Key, Resource};
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::near::nearest;
 use crate::config::Settings;
 use crate::kube::request::{ApiRequest, ListParams};
@@ -226,18 +227,20 @@ impl Explainer<'_> {
     fn served(&mut self, seed: &Client, served: &Value) {
         let (kind, type_name) = (&served["kind"], &served["type"]);
         let Some(resource) = SERVED.iter().find(|r| *kind == *r.kind) else { return };
-        self.list("needed by", seed, resource, "", |object| object["spec"]["type"] == *type_name);
+        let params = ListParams::default();
+        self.list("needed by", seed, resource, &params, &|object| object["spec"]["type"] == *type_name);
     }
 
     /// Adds the objects that prevent the deletion of a Seed. The deletion looks for the same objects.
     fn seed(&mut self, seed: &Client, garden: &Client, name: &str) {
         let own = |object: &Value| object["spec"]["seedName"] == name;
-        let labels = format!("name.seed.gardener.cloud/{name}=true");
-        self.list_selected("in use by", garden, &SHOOT, &labels, "", own);
-        self.list("in use by", garden, &BACKUP_BUCKET, "", own);
-        let fields = format!("spec.seedRef.name={name}");
-        self.list("in use by", garden, &CONTROLLER_INSTALLATION, &fields, |_| true);
-        self.list("in use by", seed, &MANAGED_RESOURCE, "", |object| object["spec"]["class"] == "seed");
+        let what = "in use by";
+        let all = ListParams::default();
+        let label_selector = format!("name.seed.gardener.cloud/{name}=true");
+        self.list(what, garden, &SHOOT, &ListParams { label_selector, ..all.clone() }, &own);
+        self.list(what, garden, &BACKUP_BUCKET, &all, &own);
+        self.list(what, garden, &CONTROLLER_INSTALLATION, &with_seed_ref(name), &|_| true);
+        self.list(what, seed, &MANAGED_RESOURCE, &all, &|object| object["spec"]["class"] == "seed");
     }
 
     fn tell(&mut self, what: String) {
@@ -252,24 +255,12 @@ impl Explainer<'_> {
         &mut self,
         what: &str,
         client: &Client,
-        r: &Resource,
-        fields: &str,
-        matches: impl Fn(&Value) -> bool,
-    ) {
-        self.list_selected(what, client, r, "", fields, matches);
-    }
-
-    fn list_selected(
-        &mut self,
-        what: &str,
-        client: &Client,
         resource: &Resource,
-        labels: &str,
-        fields: &str,
-        matches: impl Fn(&Value) -> bool,
+        params: &ListParams,
+        matches: &dyn Fn(&Value) -> bool,
     ) {
         let mut found = Vec::new();
-        let listed = objects(client, resource, "", labels, fields, &mut |object| {
+        let listed = objects(client, resource, ALL_NAMESPACES, params, &mut |object| {
             if matches(&object) {
                 let going = !object["metadata"]["deletionTimestamp"].is_null();
                 found.push(format!("{}{}", name(&object), if going { " (being deleted)" } else { "" }));
@@ -290,14 +281,15 @@ impl Explainer<'_> {
         let metadata = &object["metadata"];
         let namespace = metadata["namespace"].as_str().unwrap_or("default");
         let name = metadata["name"].as_str().unwrap_or_default();
-        let mut fields = format!("involvedObject.kind={},involvedObject.name={name}", resource.kind);
+        let mut field_selector = format!("involvedObject.kind={},involvedObject.name={name}", resource.kind);
         // An earlier object with this name may have had Events, too.
         if let Some(uid) = metadata["uid"].as_str() {
-            fields.push_str(",involvedObject.uid=");
-            fields.push_str(uid);
+            field_selector.push_str(",involvedObject.uid=");
+            field_selector.push_str(uid);
         }
         let mut events = Vec::new();
-        let listed = objects(client, &EVENT, namespace, "", &fields, &mut |event| events.push(event));
+        let params = ListParams { field_selector, ..ListParams::default() };
+        let listed = objects(client, &EVENT, namespace, &params, &mut |event| events.push(event));
         if let Err(error) = listed {
             self.unread.push(format!("{EVENTS}{}", chain(&error)));
         }
@@ -317,21 +309,20 @@ fn referred(seed: &Client, discovery: &Discovery, reference: &Value) -> Result<O
     Ok(found)
 }
 
+/// Selects what belongs to a Seed.
+fn with_seed_ref(name: &str) -> ListParams {
+    ListParams { field_selector: format!("spec.seedRef.name={name}"), ..ListParams::default() }
+}
+
 /// Lists all objects; none if the cluster does not serve their kind.
 fn objects(
     client: &Client,
     resource: &Resource,
     namespace: &str,
-    labels: &str,
-    fields: &str,
+    params: &ListParams,
     each: &mut dyn FnMut(Value),
 ) -> Result<(), Error> {
-    let params = ListParams {
-        label_selector: labels.to_owned(),
-        field_selector: fields.to_owned(),
-        ..ListParams::default()
-    };
-    match client.list_all::<Value>(resource, namespace, &params, each) {
+    match client.list_all::<Value>(resource, namespace, params, each) {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
     }

@@ -14,6 +14,7 @@ use crate::chart::set::{self, SetWords};
 use crate::chart::template::{Options, Templates};
 use crate::chart::value::Value;
 use crate::chart::{ValuesTable, archive, values};
+use crate::format::view;
 use crate::limits::{RENDER_REQUEST_BYTES_MAX, RENDER_STACK_BYTES};
 
 mod arguments;
@@ -141,7 +142,7 @@ fn run(mut arguments: Arguments, mut input: String) -> Result<(String, Output), 
     }
     for (words, text) in std::mem::take(&mut arguments.assignments) {
         if words == SetWords::Json && text.trim_start().starts_with('{') {
-            let mut table: ValuesTable = serde_json::from_str(&text).map_err(|_| Error::Json(text))?;
+            let mut table: ValuesTable = view::parse(text.as_bytes()).map_err(|_| Error::Json(text))?;
             table.values_mut().for_each(values::to_floats);
             values::merge(&mut values, table);
             continue;

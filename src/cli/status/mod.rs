@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use super::arguments::CONFIG;
 use super::colour::{Tone, paint};
 use super::window::{self, WindowSize, fit};
@@ -16,12 +14,14 @@ use super::{Io, SUCCESS, code_of, fail, help, lines, load, print, put, refuse, v
 use crate::app::{AgentState, BRIEF, RUN};
 use crate::base::clock::Clock;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::signal;
 use crate::base::stop::Stop;
 use crate::config::settings::ListenAddress;
 use crate::format::address::authority;
 use crate::format::duration;
 use crate::format::time::rfc3339;
+use crate::format::view;
 use crate::limits;
 use crate::net::dial::{Dial as _, DialAttempt, SystemDialer};
 
@@ -178,7 +178,7 @@ struct Answer {
 impl Answer {
     fn new(text: String, is_json: bool) -> Result<Self, String> {
         let is_good = if is_json {
-            let page: Value = serde_json::from_str(&text).map_err(|_| NO_AGENT.to_owned())?;
+            let page = view::json(text.as_bytes()).map_err(|_| NO_AGENT.to_owned())?;
             let verdict = page["verdict"]["text"].as_str().ok_or(NO_AGENT)?;
             AgentState::of_line(verdict).is_good()
         } else {
@@ -272,7 +272,7 @@ impl Agent {
             stop.on_stop(move || attempt.cancel());
             if stop.is_stopped() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
         };
-        let mut socket = SystemDialer.dial_telling((host, self.port), self.patience, &mut opening)?;
+        let mut socket = SystemDialer.dial_telling(host, self.port, self.patience, &mut opening)?;
         let other = socket.try_clone()?;
         stop.on_stop(move || drop(other.shutdown(Shutdown::Both)));
         // The agent refuses other names than this one, and its clients are on its machine.

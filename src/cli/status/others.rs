@@ -9,6 +9,7 @@ use super::{Agent, CONFIG, PATIENCE, reached};
 use crate::base::stop::Stop;
 use crate::config::file;
 use crate::config::settings::ListenAddress;
+use crate::format::view;
 use crate::limits;
 
 /// What the agent with this listener says, or the one with the default port: text, or JSON. Otherwise the reason.
@@ -23,7 +24,7 @@ pub(in crate::cli) fn told(listener: Option<&ListenAddress>, as_json: bool) -> R
 pub(in crate::cli) fn names(usual: Option<PathBuf>) -> String {
     let config = usual.unwrap_or_else(|| PathBuf::from(CONFIG));
     let listener = file::load(&config, &mut io::empty()).ok().map(|loaded| loaded.settings.health_probes);
-    let page = told(listener.as_ref(), true).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let page = told(listener.as_ref(), true).ok().and_then(|text| view::json(text.as_bytes()).ok());
     names_in(&page.unwrap_or_default())
 }
 

@@ -1,5 +1,7 @@
 use std::net::{TcpListener, TcpStream};
 
+use serde_json::Value;
+
 use super::*;
 use crate::base::{random, thread};
 use crate::cli::tests::GOOD;

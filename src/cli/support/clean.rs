@@ -6,6 +6,8 @@ use std::sync::OnceLock;
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
+use crate::format::view;
+
 const REDACTED: &str = "[redacted]";
 /// The end of names whose values are secret. The patterns have it as NAMES.
 const NAMES: &str = "(?:pass(?:w(?:or)?d|phrase|code)?|pwd|token|secret|credential|authorization|cookie|signature|auth|api[_-]?key\
@@ -156,7 +158,7 @@ impl Patterns {
             }
         }
         if text.starts_with('{')
-            && let Ok(mut value) = serde_json::from_str(text)
+            && let Ok(mut value) = view::json(text.as_bytes())
         {
             clean_value(&mut value);
             return format!("{indent}{value}");

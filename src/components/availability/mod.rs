@@ -2,8 +2,9 @@
 //! lost node, how they spread over nodes and zones, and the seccomp profile. With the embedded applier, the agent sets
 //! the same fields itself.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::base::json::json;
 use crate::config::settings::NodeToleration;
 
 #[derive(Clone, Copy, Debug, Default)]

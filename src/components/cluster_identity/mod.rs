@@ -1,9 +1,8 @@
 //! ManagedResource `cluster-identity`: the ConfigMap with the name of the seed cluster.
 
-use serde_json::json;
-
 use super::archive;
 use super::managed::Managed;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 

@@ -4,18 +4,21 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::apply::apply;
 use super::archive;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, text};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::config::control_plane::{Exposure, ExposureType};
 use crate::flow::{Failed, TaskStep};
 use crate::format::address::flaw;
 use crate::kube::{Client, Error, ErrorVerdict, ListParams, Seed};
 
+/// The API server of a Shoot: the name of its Deployment and its Service, in certificates, and of its image.
+pub(crate) const KUBE_APISERVER: &str = "kube-apiserver";
 /// The name of the Service.
 pub(crate) const NAME: &str = "kube-apiserver-exposure";
 /// How often to check for a load balancer's address; the interval is upstream's.

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::webhooks;
 use crate::api::meta::{Key, Resource, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 
@@ -53,8 +54,8 @@ pub(crate) const OBJECTS: [(Resource, &str, &[&str]); 7] = [
         GARDEN_NAMESPACE,
         &["kube-apiserver-ingress"],
     ),
-    (kind("policy", "v1", "poddisruptionbudgets"), GARDEN_NAMESPACE, &["gardener-resource-manager"]),
-    (kind("", "v1", "services"), GARDEN_NAMESPACE, &["gardener-resource-manager"]),
+    (kind("policy", "v1", "poddisruptionbudgets"), GARDEN_NAMESPACE, &[webhooks::NAME]),
+    (kind("", "v1", "services"), GARDEN_NAMESPACE, &[webhooks::NAME]),
 ];
 
 const fn kind(group: &'static str, version: &'static str, plural: &'static str) -> Resource {

@@ -28,13 +28,13 @@ pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, Reco
     let operation = status::operation(&round.object);
     delete_generated(round)?;
     let reference = CredentialsReference::read(&round.object["spec"]["credentialsRef"]);
-    let credentials = match reference.map(|reference| reference.look(round.garden())) {
+    let credentials = match reference.map(|reference| reference.look(round.garden)) {
         Ok(found) => found?,
         // The reference is immutable now, and it has never been valid.
         Err(_) => None,
     };
     let target = round.target();
-    if let Some(object) = target.find(round.seed())? {
+    if let Some(object) = target.find(round.seed)? {
         if let Some(credentials) = &credentials
             && !matches!(round.copy_of(credentials)?, SecretCopy::Same(_))
         {
@@ -42,11 +42,11 @@ pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, Reco
             round.apply_credentials(credentials)?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
-            target.delete(round.seed(), round.cx.clock.now())?;
+            target.delete(round.seed, round.cx.clock.now())?;
         }
         return wait(round, operation, &object);
     }
-    write::delete(round.seed(), &SECRET, &round.secret())?;
+    write::delete(round.seed, &SECRET, &round.secret())?;
     let description = "Backup Bucket has been successfully deleted.".to_owned();
     round.report(&BackupReport { operation, way: OperationProgress::Succeeded, description })?;
     if let Some(credentials) = credentials {
@@ -82,15 +82,15 @@ fn delete_generated(round: &BackupRound<'_>) -> Result<(), ReconcileFailure> {
     if secret.name.is_empty() {
         return Ok(());
     }
-    if let Some(live) = round.garden().find::<Value>(&SECRET, &secret)? {
-        finalize(round.garden(), &SECRET, &live, FINALIZER, false)?;
-        write::delete(round.garden(), &SECRET, &secret)?;
+    if let Some(live) = round.garden.find::<Value>(&SECRET, &secret)? {
+        finalize(round.garden, &SECRET, &live, FINALIZER, false)?;
+        write::delete(round.garden, &SECRET, &secret)?;
     }
     Ok(())
 }
 
 fn release(round: &BackupRound<'_>, credentials: &GardenCredentials) -> Result<(), ReconcileFailure> {
-    let (garden, resource) = (round.garden(), credentials.resource());
+    let (garden, resource) = (round.garden, credentials.resource());
     let key = Key::of(&credentials.object);
     for finalizer in [FINALIZER_BEFORE, FINALIZER] {
         let live = garden.find::<Value>(resource, &key)?;

@@ -8,7 +8,7 @@ mod delete;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::SECRET;
 use crate::api::extensions;
@@ -19,6 +19,7 @@ use crate::backup::decide::{BackupPlan, State};
 use crate::backup::round::finalize;
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
+use crate::base::json::json;
 use crate::base::random;
 use crate::extension::DesiredExtension;
 use crate::extension::changed::{ExtensionHead, has_ended};
@@ -89,7 +90,7 @@ impl Reconciler for BucketReconciler {
             return Ok(ReconcileOutcome::Done);
         }
         let operation = status::operation(&object);
-        let mut round = BackupRound::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
+        let mut round = BackupRound::new(&self.site.garden, &self.site.seed, &KIND, object, cx);
         let result =
             if round.is_deleting() { delete::step(&mut round) } else { reconcile(&mut round, &self.known) };
         round.end(operation, result)
@@ -107,21 +108,21 @@ fn reconcile(
         return Ok(round.tell(operation, failed.clone(), failed.text).map(|()| ReconcileOutcome::Done)?);
     }
     let found = CredentialsReference::read(&round.object["spec"]["credentialsRef"])
-        .and_then(|reference| reference.find(round.garden(), "spec.credentialsRef"));
+        .and_then(|reference| reference.find(round.garden, "spec.credentialsRef"));
     let credentials = match found {
         Ok(credentials) => credentials,
         Err(failed) => return Err(round.fail(operation, failed)),
     };
-    if let Err(failed) = claim(round.garden(), &credentials)? {
+    if let Err(failed) = claim(round.garden, &credentials)? {
         return Err(round.fail(operation, failed));
     }
-    let wish = wish(round);
+    let desired = desired(round);
     let (BackupPlan { asks, state, again, .. }, object) =
-        round.prepare(&credentials, &wish, Some(REFRESH))?;
+        round.prepare(&credentials, &desired, Some(REFRESH))?;
     let is_done = state == State::Succeeded;
     match state {
         State::Unheard => {
-            let failed = round.unheard(&wish.spec["type"], known);
+            let failed = round.unheard(&desired.spec["type"], known);
             round.tell(operation, failed.clone(), failed.text)?;
         }
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
@@ -139,7 +140,7 @@ fn reconcile(
         }
     }
     if asks {
-        round.target().deploy(round.seed(), &wish, round.cx.clock.now())?;
+        round.target().deploy(round.seed, &desired, round.cx.clock.now())?;
     }
     // Upstream checks each minute. In the other states, a change of the extension object wakes this controller.
     let period = is_done.then(|| PERIOD.mul_f64(0.9 + 0.2 * random::unit()));
@@ -170,19 +171,19 @@ fn has(object: &Value, finalizer: &str) -> bool {
     finalizers.into_iter().flatten().any(|known| known == finalizer)
 }
 
-fn wish(round: &BackupRound<'_>) -> DesiredExtension {
+fn desired(round: &BackupRound<'_>) -> DesiredExtension {
     let (spec, secret) = (&round.object["spec"], round.secret());
     let provider = &spec["provider"];
-    let mut wish = DesiredExtension::new(json!({
+    let mut desired = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},
     }));
     if !spec["providerConfig"].is_null() {
-        wish.spec["providerConfig"] = spec["providerConfig"].clone();
+        desired.spec["providerConfig"] = spec["providerConfig"].clone();
     }
-    wish.annotations.insert(GENERATED_NAMESPACE.to_owned(), json!(GARDEN_NAMESPACE));
-    wish
+    desired.annotations.insert(GENERATED_NAMESPACE.to_owned(), json!(GARDEN_NAMESPACE));
+    desired
 }
 
 /// The garden's Secret with credentials that the extension generated.
@@ -204,7 +205,7 @@ fn take_over(round: &mut BackupRound<'_>, status: &Value) -> Result<Map<String, 
         let metadata = &round.object["metadata"];
         let owner = json!({"apiVersion": BACKUP_BUCKET.api_version(), "kind": BACKUP_BUCKET.kind, "name": metadata["name"],
             "uid": metadata["uid"], "controller": true, "blockOwnerDeletion": true});
-        write::ensure(round.garden(), &SECRET, &secret, |copy| {
+        write::ensure(round.garden, &SECRET, &secret, &|copy| {
             copy["metadata"]["ownerReferences"] = json!([owner]);
             if !has(copy, FINALIZER) {
                 let mut finalizers = copy["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
@@ -221,7 +222,7 @@ fn take_over(round: &mut BackupRound<'_>, status: &Value) -> Result<Map<String, 
 /// The seed's Secret with credentials that the extension generated.
 fn made(round: &BackupRound<'_>, reference: &Value) -> Result<Value, ReconcileFailure> {
     let key = Key::new(text(&reference["namespace"]), text(&reference["name"]));
-    round.seed().find(&SECRET, &key)?.ok_or_else(|| {
+    round.seed.find(&SECRET, &key)?.ok_or_else(|| {
         ReconcileFailure::retry(format!(
             "status.generatedSecretRef of the extension's BackupBucket {} names Secret {key}, which the seed does not have: its \
              extension has to make it, or to remove the reference",

@@ -45,7 +45,7 @@ pub(super) fn step(
         return Ok(ReconcileOutcome::After(wait.min(PENDING_PERIOD)));
     }
     let target = round.target();
-    let Some(object) = target.find(round.seed())? else { return finish(round, operation) };
+    let Some(object) = target.find(round.seed)? else { return finish(round, operation) };
     let Some((_, credentials)) = usable(round, operation)? else {
         return Ok(ReconcileOutcome::After(patience));
     };
@@ -54,7 +54,7 @@ pub(super) fn step(
         round.apply_credentials(&credentials)?;
     }
     if object["metadata"]["deletionTimestamp"].is_null() {
-        target.delete(round.seed(), now)?;
+        target.delete(round.seed, now)?;
     }
     let error = &object["status"]["lastError"];
     if error.is_null() {
@@ -71,7 +71,7 @@ fn finish(
     round: &mut BackupRound<'_>,
     operation: &'static str,
 ) -> Result<ReconcileOutcome, ReconcileFailure> {
-    write::delete(round.seed(), &SECRET, &round.secret())?;
+    write::delete(round.seed, &SECRET, &round.secret())?;
     round.report(&succeeded(operation))?;
     round.finalize(false)?;
     log::info!(entry = round.key().to_string().as_str(); "The BackupEntry is deleted");

@@ -60,7 +60,7 @@ pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, Reco
         return Ok(ReconcileOutcome::Done);
     }
     let target = round.target();
-    let Some(object) = target.find(round.seed())? else { return finish(round) };
+    let Some(object) = target.find(round.seed)? else { return finish(round) };
     let (next, now) = (next(&object), round.cx.clock.now());
     let state = text(&object["status"]["lastOperation"]["state"]);
     match next {
@@ -84,8 +84,8 @@ pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, Reco
         Next::Ask | Next::Wait | Next::Delete | Next::Going => round.report(&started(OPERATION_TYPE))?,
     }
     match next {
-        Next::Ask => target.migrate(round.seed(), now)?,
-        Next::Delete => target.delete(round.seed(), now)?,
+        Next::Ask => target.migrate(round.seed, now)?,
+        Next::Delete => target.delete(round.seed, now)?,
         _ => {}
     }
     Ok(ReconcileOutcome::After(PERIOD))
@@ -93,7 +93,7 @@ pub(super) fn step(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, Reco
 
 /// Nothing is left of it here. Without a seed in its status, the next seed may take it.
 fn finish(round: &mut BackupRound<'_>) -> Result<ReconcileOutcome, ReconcileFailure> {
-    write::delete(round.seed(), &SECRET, &round.secret())?;
+    write::delete(round.seed, &SECRET, &round.secret())?;
     let more = Map::from_iter([("seedName".to_owned(), Value::Null)]);
     round.report_with(&succeeded(OPERATION_TYPE), more)?;
     log::info!(entry = round.key().to_string().as_str(); "The BackupEntry has moved to another seed");

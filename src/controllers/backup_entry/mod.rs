@@ -11,15 +11,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION};
-use crate::api::meta::{Key, ObjectMeta, annotation, or_default, text};
+use crate::api::meta::{Key, ObjectMeta, annotation, text};
 use crate::backup::decide::{self, BackupPlan, State};
 use crate::backup::garden::credentials;
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
+use crate::base::json::json;
 use crate::config::backup::BackupEntryController;
 use crate::extension::DesiredExtension;
 use crate::extension::changed::has_ended;
@@ -58,7 +59,6 @@ const RETRY: Retry = Retry { first: Duration::from_secs(1), max: Duration::from_
 struct EntryHead {
     metadata: ObjectMeta,
     spec: EntrySpec,
-    #[serde(deserialize_with = "or_default")]
     status: EntryStatus,
 }
 
@@ -66,7 +66,6 @@ struct EntryHead {
 #[serde(rename_all = "camelCase", default)]
 struct EntrySpec {
     bucket_name: String,
-    #[serde(deserialize_with = "or_default")]
     seed_name: String,
 }
 
@@ -74,7 +73,6 @@ struct EntrySpec {
 #[serde(rename_all = "camelCase", default)]
 struct EntryStatus {
     last_operation: Option<LastOperation>,
-    #[serde(deserialize_with = "or_default")]
     seed_name: String,
 }
 
@@ -173,7 +171,7 @@ impl Reconciler for EntryReconciler {
         let patience = self.patience(&head);
         let leaves = object["metadata"]["deletionTimestamp"].is_null() && head.is_leaving();
         let operation = if leaves { migrate::OPERATION_TYPE } else { status::operation(&object) };
-        let mut round = BackupRound::new((&self.site.garden, &self.site.seed), &KIND, object, cx);
+        let mut round = BackupRound::new(&self.site.garden, &self.site.seed, &KIND, object, cx);
         let result = if leaves {
             migrate::step(&mut round)
         } else if round.is_deleting() {
@@ -204,12 +202,12 @@ fn reconcile(
     let Some((bucket, credentials)) = usable(round, operation)? else {
         return Ok(ReconcileOutcome::After(patience));
     };
-    let wish = wish(round, &bucket);
-    let (BackupPlan { asks, state, again, .. }, _) = round.prepare(&credentials, &wish, None)?;
+    let desired = desired(round, &bucket);
+    let (BackupPlan { asks, state, again, .. }, _) = round.prepare(&credentials, &desired, None)?;
     let is_done = state == State::Succeeded;
     match state {
         State::Unheard => {
-            let failed = round.unheard(&wish.spec["type"], known);
+            let failed = round.unheard(&desired.spec["type"], known);
             round.tell(operation, failed.clone(), failed.text)?;
         }
         State::Failed(failed) => round.tell(operation, failed.clone(), failed.text)?,
@@ -217,10 +215,10 @@ fn reconcile(
         State::Succeeded => round.report(&succeeded(operation))?,
     }
     if asks {
-        ask(round, operation, &wish)?;
+        ask(round, operation, &desired)?;
     } else if is_done && annotation(&round.object, OPERATION) == "restore" {
         let patch = Patch::annotation(OPERATION, Value::Null);
-        round.garden().patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
+        round.garden.patch::<Value>(&BACKUP_ENTRY, &round.key(), &patch)?;
     }
     Ok(again.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
 }
@@ -248,7 +246,7 @@ fn usable(
             return Ok(None);
         }
     };
-    match credentials(round.garden(), &bucket) {
+    match credentials(round.garden, &bucket) {
         Ok(credentials) => Ok(Some((bucket, credentials))),
         Err(failed) => Err(round.fail(operation, failed)),
     }
@@ -257,7 +255,7 @@ fn usable(
 /// The bucket of the entry, or why it cannot be used now.
 fn bucket(round: &BackupRound<'_>) -> Result<Result<Value, Failed>, ReconcileFailure> {
     let name = text(&round.object["spec"]["bucketName"]);
-    let found = round.garden().find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
+    let found = round.garden.find::<Value>(&BACKUP_BUCKET, &Key::cluster(name))?;
     Ok(match found {
         Some(bucket) => decide::check_bucket(&bucket).map(|()| bucket),
         None => Err(problem(format!(
@@ -266,9 +264,9 @@ fn bucket(round: &BackupRound<'_>) -> Result<Result<Value, Failed>, ReconcileFai
     })
 }
 
-fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
+fn desired(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
     let (provider, secret) = (&bucket["spec"]["provider"], round.secret());
-    let mut wish = DesiredExtension::new(json!({
+    let mut desired = DesiredExtension::new(json!({
         "type": provider["type"],
         "region": provider["region"],
         "secretRef": {"name": secret.name, "namespace": secret.namespace},
@@ -279,29 +277,29 @@ fn wish(round: &BackupRound<'_>, bucket: &Value) -> DesiredExtension {
         ("backupBucketProviderStatus", &bucket["status"]["providerStatus"]),
     ];
     for (name, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
-        wish.spec[name] = value.clone();
+        desired.spec[name] = value.clone();
     }
-    wish
+    desired
 }
 
 /// Triggers the extension. The state from another seed is in the ShootState.
-fn ask(round: &BackupRound<'_>, operation: &str, wish: &DesiredExtension) -> Result<(), ReconcileFailure> {
-    let (target, seed, now) = (round.target(), round.seed(), round.cx.clock.now());
+fn ask(round: &BackupRound<'_>, operation: &str, desired: &DesiredExtension) -> Result<(), ReconcileFailure> {
+    let (target, seed, now) = (round.target(), round.seed, round.cx.clock.now());
     if operation != "Restore" {
-        return Ok(target.deploy(seed, wish, now)?);
+        return Ok(target.deploy(seed, desired, now)?);
     }
     let owners = round.object["metadata"]["ownerReferences"].as_array();
     let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Shoot");
     let shoot = owner.map(|owner| text(&owner["name"])).unwrap_or_default();
     let key = Key::new(round.key().namespace, shoot);
-    let Some(state) = state::find(round.garden(), &key)? else {
+    let Some(state) = state::find(round.garden, &key)? else {
         return Err(ReconcileFailure::retry(format!(
             "the garden has no ShootState {key}, from which the BackupEntry is to be restored: the seed that it has left \
              makes it; if that cannot do so any more, create one with an empty spec"
         )));
     };
     let memory = extension_state(&state, &target.resource.kind, &target.key.name, None);
-    Ok(target.restore(seed, wish, &memory, now)?)
+    Ok(target.restore(seed, desired, &memory, now)?)
 }
 
 #[cfg(test)]
@@ -312,7 +310,7 @@ mod tests {
         let last = (!last.0.is_empty()).then(|| json!({"type": last.0, "state": last.1}));
         let seed = |name: &str| if name.is_empty() { Value::Null } else { json!(name) };
         let annotations = if asked.is_empty() { json!({}) } else { json!({OPERATION: asked}) };
-        serde_json::from_value(json!({"metadata": {"name": "e", "annotations": annotations},
+        view::read(json!({"metadata": {"name": "e", "annotations": annotations},
             "spec": {"bucketName": "b", "seedName": seed(wanted)},
             "status": {"seedName": seed(present), "lastOperation": last}}))
         .unwrap()

@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::{TIMESTAMP, UnreadyReason, check, last_error, problem};
 use crate::flow::Failed;
 use crate::format::base64;

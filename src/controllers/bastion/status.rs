@@ -1,12 +1,13 @@
 //! The status of a Bastion in the garden: its condition, and its address. Pure.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
-use crate::api::meta::{ObjectMeta, or_default};
+use crate::api::meta::ObjectMeta;
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::last_error;
 use crate::flow::Failed;
 use crate::format::view;
@@ -23,14 +24,12 @@ pub(super) const FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 pub(super) struct BastionHead {
     pub(super) metadata: ObjectMeta,
     pub(super) spec: Spec,
-    #[serde(deserialize_with = "or_default")]
     status: Conditions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Spec {
-    #[serde(deserialize_with = "or_default")]
     pub(super) seed_name: String,
     pub(super) shoot_ref: ShootReference,
 }
@@ -44,9 +43,7 @@ pub(super) struct ShootReference {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Conditions {
-    #[serde(deserialize_with = "or_default")]
     conditions: Vec<Condition>,
-    #[serde(deserialize_with = "or_default")]
     observed_generation: i64,
 }
 

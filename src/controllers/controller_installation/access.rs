@@ -3,10 +3,11 @@
 
 use std::io;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::managed;
 use crate::format::{base64, yaml};
@@ -72,7 +73,7 @@ pub(super) fn ensure_token<'a>(
         write::delete(&this.site.seed, &SECRET, &key)?;
         return Ok(None);
     };
-    write::ensure(&this.site.seed, &SECRET, &key, |secret| {
+    write::ensure(&this.site.seed, &SECRET, &key, &|secret| {
         ask_for_token(secret, installation, registration);
     })?;
     Ok(Some(GardenAccess { kubeconfig, token: TOKEN_SECRET }))

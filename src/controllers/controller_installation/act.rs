@@ -34,7 +34,7 @@ impl InstallationReconciler {
             pod_security: installation.metadata.annotations.get(POD_SECURITY_ANNOTATION).map(String::as_str),
         };
         let key = Key::cluster(objects::namespace_name(&installation.metadata.name));
-        write::ensure(&self.site.seed, &NAMESPACE, &key, |namespace| {
+        write::ensure(&self.site.seed, &NAMESPACE, &key, &|namespace| {
             objects::label_namespace(namespace, facts);
         })?;
         Ok(())
@@ -66,7 +66,7 @@ impl InstallationReconciler {
         data: &SortedMap<String, String>,
     ) -> Result<(), ReconcileFailure> {
         let (key, secret) = managed::secret(name, data);
-        managed::apply(&self.site.seed, name, &key, &secret, |object| {
+        managed::apply(&self.site.seed, name, &key, &secret, &|object| {
             objects::set_managed_resource(object, name, registration, &key.name);
         })?;
         Ok(())

@@ -4,11 +4,12 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::typed;
 use crate::api::meta::text;
 use crate::api::resources::REFERENCE_PREFIX;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::managed::sha256_hex;
 

@@ -1,9 +1,10 @@
 //! The objects of an installation in the seed: its Namespace, and the labels of its ManagedResource. See [`managed`]
 //! for Secret and ManagedResource.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::resources::INSTALLATION_LABEL;
+use crate::base::json::json;
 use crate::components::managed;
 
 /// The registration that a namespace, or an account in the garden, belongs to.

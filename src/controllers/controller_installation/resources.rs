@@ -3,10 +3,11 @@
 
 use std::fmt;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, Secret};
 use crate::api::meta::{Key, ObjectMeta, text};
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::kube::{self, Garden};

@@ -1,9 +1,10 @@
 //! The tree `gardener` that the agent merges into the values of every extension chart. Its shape equals the API's JSON
 //! (Gardener `pkg/gardenlet/controller/controllerinstallation`).
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::chart::ValuesTable;
 

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::extensions;
 use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, ControllerResource};
-use crate::api::meta::{ALL_NAMESPACES, Key, or_default};
+use crate::api::meta::{ALL_NAMESPACES, Key};
 use crate::base::clock::Timestamp;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
@@ -96,9 +96,8 @@ struct ExtensionObject {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ExtensionSpec {
-    #[serde(rename = "type", deserialize_with = "or_default")]
+    #[serde(rename = "type")]
     type_name: String,
-    #[serde(deserialize_with = "or_default")]
     class: String,
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, SECRET};
 use crate::api::gardener::{GARDENLET, OPERATION, OciRepository};
 use crate::api::meta::{Key, annotation, text};
+use crate::base::json::json;
 use crate::chart::child::RenderedObjects;
 use crate::deployer::{NAME, NAMESPACE, apply, check, values};
 use crate::extension::problem;

@@ -1,12 +1,14 @@
 //! Decides what is requested, when it is due, and with which values. Pure.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{ObjectMeta, annotation, text};
 use crate::base::clock::Mono;
+use crate::base::json::json;
 use crate::deployer::values::{self, AgentAccess};
 use crate::deployer::{NAME, NAMESPACE};
+use crate::format::view;
 
 /// The annotation of the Deployment in our own chart with the values for which a Gardenlet object has no fields. The
 /// next version is deployed with them. Another program's chart does not have it.
@@ -102,7 +104,7 @@ pub(super) fn kept_bootstrap(config: &Value) -> Option<&'static str> {
 
 /// The values of the chart: `spec.deployment`, on top of the running Deployment's values.
 pub(super) fn values(spec: &Value, running: &Value, labels: Map<String, Value>, config: Value) -> Value {
-    let kept = serde_json::from_str::<Value>(annotation(running, VALUES)).unwrap_or_default();
+    let kept = view::json(annotation(running, VALUES).as_bytes()).unwrap_or_default();
     let mut wanted = if kept.is_object() { kept } else { json!({}) };
     values::merge(&mut wanted, &spec["deployment"].as_object().cloned().unwrap_or_default().into());
     let mut take = |name: &str| wanted.as_object_mut().and_then(|wanted| wanted.remove(name));

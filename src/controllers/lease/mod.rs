@@ -10,7 +10,7 @@ mod pace;
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::coordination::{LEASE, Lease};
 use crate::api::gardener::SEED;
@@ -18,6 +18,7 @@ use crate::api::meta::{Key, Metadata};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::metrics::Metrics;
 use crate::base::stop::Stop;
 use crate::format::time::rfc3339_micros;

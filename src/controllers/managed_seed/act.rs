@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::core::{DEPLOYMENT, SECRET};
 use crate::api::gardener::{MANAGED_SEED, OPERATION, SEED};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::chart::child::RenderedObjects;
 use crate::components::managed::checksum;

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::NAMESPACE as NAMESPACES;
 use crate::api::gardener::{MANAGED_SEED, SEED, SHOOT, ShootHead};
 use crate::api::meta::{Key, annotation, text};
+use crate::base::json::json;
 use crate::deployer::NAMESPACE;
 use crate::flow::Failed;
 use crate::kube::Patch;
@@ -123,7 +124,7 @@ impl AnnotatedReconciler {
 fn register(base: &ManagedSeedContext, subject: &Subject) -> Result<(), Failed> {
     let config = &subject.config()?["seedConfig"];
     let key = Key::cluster(subject.name());
-    write::ensure(&base.site.garden, &SEED, &key, |seed| {
+    write::ensure(&base.site.garden, &SEED, &key, &|seed| {
         if seed["spec"].is_null() {
             seed["spec"] = config["spec"].clone();
         } else {

@@ -1,9 +1,10 @@
 //! What becomes a seed: a ManagedSeed, or a Shoot with the older annotation, which acts as one. Pure.
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::api::meta::{Key, ObjectMeta, Resource, or_default, text};
+use crate::api::meta::{Key, ObjectMeta, Resource, text};
+use crate::base::json::json;
 use crate::extension::problem;
 use crate::flow::Failed;
 
@@ -16,14 +17,12 @@ pub(super) const USE_AS_SEED: &str = "shoot.gardener.cloud/use-as-seed";
 pub(super) struct ManagedSeedHead {
     pub(super) metadata: ObjectMeta,
     spec: Spec,
-    #[serde(deserialize_with = "or_default")]
     status: ManagedSeedStatus,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    #[serde(deserialize_with = "or_default")]
     shoot: Name,
 }
 
@@ -36,7 +35,6 @@ struct Name {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ManagedSeedStatus {
-    #[serde(deserialize_with = "or_default")]
     observed_generation: i64,
 }
 

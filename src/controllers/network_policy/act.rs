@@ -29,7 +29,7 @@ fn create(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
 
 fn change(seed: &Seed, namespace: &str, policy: &Policy) -> Result<(), Error> {
     let key = Key::new(namespace, policy.name.as_str());
-    write::ensure(seed, &NETWORK_POLICY, &key, |live| policy.fill(live)).map(drop)
+    write::ensure(seed, &NETWORK_POLICY, &key, &|live| policy.fill(live)).map(drop)
 }
 
 fn is_of_an_end(error: &Error) -> bool {

@@ -3,12 +3,13 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::policy::{DENY_ALL, Policy};
 use crate::api::meta::{ObjectMeta, text};
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::api::selector::selects;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::cidr::Cidr;
 
@@ -279,8 +280,8 @@ fn single(address: IpAddr) -> String {
 }
 
 /// Rules to the API server: one for each subset of Endpoints `default/kubernetes`, and one for the addresses of its
-/// name. `None` if no address is known.
-pub(super) fn to_api_server(endpoints: &Value, resolved: Option<(&[IpAddr], u16)>) -> Option<Vec<Value>> {
+/// name, where it listens on `port`. `None` if no address is known.
+pub(super) fn to_api_server(endpoints: &Value, of_name: &[IpAddr], port: u16) -> Option<Vec<Value>> {
     let rule = |addresses: Vec<IpAddr>, ports: Value| {
         let unique: SortedMap<IpAddr, Value> = addresses
             .into_iter()
@@ -299,8 +300,6 @@ pub(super) fn to_api_server(endpoints: &Value, resolved: Option<(&[IpAddr], u16)
             rule(addresses.filter_map(|address| text(&address["ip"]).parse().ok()).collect(), ports)
         })
         .collect();
-    let of_name = resolved
-        .and_then(|(addresses, port)| rule(addresses.to_vec(), json!([{"port": port, "protocol": "TCP"}])));
-    rules.extend(of_name);
+    rules.extend(rule(of_name.to_vec(), json!([{"port": port, "protocol": "TCP"}])));
     (!rules.is_empty()).then_some(rules)
 }

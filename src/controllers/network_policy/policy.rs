@@ -1,9 +1,10 @@
 //! A desired NetworkPolicy, and the digest of a live one: a text that is equal if nothing needs to be written.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::NETWORK_POLICY;
 use crate::api::meta::{Key, annotation, text};
+use crate::base::json::json;
 use crate::components::managed::sha256_hex;
 
 /// The annotation that every policy of Gardener has.

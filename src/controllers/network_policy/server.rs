@@ -37,18 +37,25 @@ struct ApiServerCheckState {
     addresses: Vec<IpAddr>,
 }
 
+/// The API server as clients name it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ApiServerName {
+    host: String,
+    port: u16,
+}
+
 /// The periodic check.
 #[derive(Debug)]
 pub(crate) struct ApiServerCheck {
     seed: Seed,
     dialer: Arc<dyn Dial>,
-    name: Option<(String, u16)>,
+    name: Option<ApiServerName>,
     inner: Mutex<ApiServerCheckState>,
 }
 
 impl ApiServerCheck {
-    /// `name` is host and port of the API server; `None` if its URL contains an address.
-    pub(crate) fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<(String, u16)>) -> Self {
+    /// `name` is `None` if the URL of the API server contains an address.
+    pub(crate) fn new(seed: Seed, dialer: Arc<dyn Dial>, name: Option<ApiServerName>) -> Self {
         Self { seed, dialer, name, inner: Mutex::default() }
     }
 
@@ -70,8 +77,8 @@ impl ApiServerCheck {
         let addresses = self.lock().addresses.clone();
         let rules = match &self.name {
             Some(_) if addresses.is_empty() => None,
-            Some((_, port)) => Some(central::to_api_server(&endpoints, Some((&addresses, *port)))),
-            None => Some(central::to_api_server(&endpoints, None)),
+            Some(name) => Some(central::to_api_server(&endpoints, &addresses, name.port)),
+            None => Some(central::to_api_server(&endpoints, &[], 0)),
         };
         let rules = match rules {
             Some(None) => {
@@ -114,8 +121,8 @@ impl ApiServerCheck {
 
     /// Keeps the known addresses if the name cannot be looked up.
     fn resolve(&self) -> Result<(), ReconcileFailure> {
-        let Some((name, _)) = &self.name else { return Ok(()) };
-        let mut found = self.dialer.lookup(name, LOOKUP_TIME_MAX)?;
+        let Some(name) = &self.name else { return Ok(()) };
+        let mut found = self.dialer.lookup(&name.host, LOOKUP_TIME_MAX)?;
         found.sort_unstable();
         found.dedup();
         if !found.is_empty() {
@@ -127,11 +134,11 @@ impl ApiServerCheck {
 
 /// The host name of the API server from its URL or, if that contains an address, from the environment of
 /// pods (`KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`).
-pub(crate) fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<(String, u16)> {
-    let is_name = |host: &str| !host.is_empty() && host.parse::<IpAddr>().is_err();
-    let url = Url::parse(server).ok().map(|url| (url.host, url.port));
-    let variables = || Some((host?.to_owned(), port?.parse().ok()?));
-    url.filter(|(host, _)| is_name(host)).or_else(variables).filter(|(host, _)| is_name(host))
+pub(crate) fn name(server: &str, host: Option<&str>, port: Option<&str>) -> Option<ApiServerName> {
+    let is_name = |name: &ApiServerName| !name.host.is_empty() && name.host.parse::<IpAddr>().is_err();
+    let url = Url::parse(server).ok().map(|url| ApiServerName { host: url.host, port: url.port });
+    let variables = || Some(ApiServerName { host: host?.to_owned(), port: port?.parse().ok()? });
+    url.filter(is_name).or_else(variables).filter(is_name)
 }
 
 #[cfg(test)]
@@ -140,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_api_server_may_have_a_name() {
-        let named = |host: &str, port| Some((host.to_owned(), port));
+        let named = |host: &str, port| Some(ApiServerName { host: host.to_owned(), port });
         let table = [
             ("https://api.example.org", None, None, named("api.example.org", 443)),
             (

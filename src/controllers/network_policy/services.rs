@@ -3,13 +3,15 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::policy::Policy;
 use crate::api::meta::{Key, ObjectMeta, text};
 use crate::api::selector::selects;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::managed::sha256_hex;
+use crate::format::view;
 
 /// The prefix of labels and annotations.
 const PREFIX: &str = "networking.resources.gardener.cloud/";
@@ -106,10 +108,11 @@ pub(super) struct InvalidRequest {
 impl Service {
     /// Parses a text of [`look`]; `None` if it requests nothing.
     pub(super) fn read(namespace: &str, look: &str) -> Result<Option<Self>, InvalidRequest> {
-        let Ok(service) = serde_json::from_str::<Value>(look) else { return Ok(None) };
+        let Ok(service) = view::json(look.as_bytes()) else { return Ok(None) };
         let (name, annotations) = (text(&service["name"]), &service["annotations"]);
         let list =
-            |annotation: &str| match annotations[annotation].as_str().map(serde_json::from_str::<Value>) {
+            |annotation: &str| match annotations[annotation].as_str().map(|text| view::json(text.as_bytes()))
+            {
                 None => Ok(None),
                 Some(Ok(Value::Null)) => Ok(Some(Vec::new())),
                 Some(Ok(Value::Array(items))) if items.iter().all(Value::is_object) => Ok(Some(items)),

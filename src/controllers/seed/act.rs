@@ -36,7 +36,6 @@ pub(super) struct RunningSeedFlow {
     observed: Observed,
     phase: Phase,
     pacer: ReportPacer,
-    is_complete: bool,
 }
 
 impl SeedReconciler {
@@ -69,10 +68,12 @@ impl SeedReconciler {
 
     pub(super) fn round(&self, observed: &Observed, phase: Phase, cx: &ReconcileContext) -> RunningSeedFlow {
         let wanted = extensions::wanted(&observed.live, &self.site.registrations.store().values());
+        // In between, only what may change without a new generation is checked.
         let is_complete = matches!(phase, Phase::Begin) || !self.memory.is_recent(cx.clock.mono(), &wanted);
         let work = Work {
             site: Arc::clone(&self.site),
             has_policies: deletion_protection::is_served(&observed.kubernetes_version),
+            is_complete,
             live: observed.live.clone(),
             zones: observed.zones(),
             is_labelled: self.memory.was_seen(RarelyChecked::Labels, cx.clock.mono()),
@@ -85,12 +86,11 @@ impl SeedReconciler {
             has_record: false,
         };
         RunningSeedFlow {
-            flow: flow::build(&work, is_complete),
+            flow: flow::build(&work),
             work,
             observed: observed.clone(),
             phase,
             pacer: ReportPacer::new(PROGRESS_PERIOD),
-            is_complete,
         }
     }
 
@@ -144,10 +144,10 @@ impl SeedReconciler {
     {
         let (mut observed, phase) = (running.observed.clone(), running.phase);
         let result = if errors.is_empty() {
-            if running.is_complete {
+            if running.work.is_complete {
                 self.memory.completed(now, running.work.wanted.clone());
             }
-            if running.is_complete || !running.work.is_labelled {
+            if running.work.is_complete || !running.work.is_labelled {
                 self.memory.saw(RarelyChecked::Labels, now);
             }
             Ok(delete::SeedReconciliationResult::Wait(self.site.settings.controllers.seed.sync_period))

@@ -4,13 +4,12 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::api::core::{DEPLOYMENT, NAMESPACE};
 use crate::api::crd::CUSTOM_RESOURCE_DEFINITION;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, text};
 use crate::api::resources::MANAGED_RESOURCE;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::SortedMap;
 use crate::components::leftovers::{self, COMPONENTS, Definition, ISTIO, OBJECTS};

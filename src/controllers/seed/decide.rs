@@ -1,10 +1,11 @@
 //! Decides what to write to the Seed. Pure.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::flow::FlowProgress;
 use crate::format::quantity::{self, Quantity};

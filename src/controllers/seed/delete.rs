@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::extensions::EXTENSION;
@@ -10,6 +10,7 @@ use crate::api::gardener::{BACKUP_BUCKET, CONTROLLER_INSTALLATION, SEED, SHOOT};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, text};
 use crate::api::resources::{GARDEN_NAMESPACE, MANAGED_RESOURCE};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::components::managed::{self, Removal};
 use crate::controllers::site::is_garden;
 use crate::extension::{ExtensionClass, ExtensionObject};

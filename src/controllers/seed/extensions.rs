@@ -29,7 +29,7 @@ pub(super) fn deploy(work: &mut Work) -> Result<TaskStep, Failed> {
     work.wanted = wanted(&work.live, &work.registered());
     let now = work.place.clock.now();
     for wanted in &work.wanted {
-        target(&wanted.name).deploy(&work.site.seed, &wanted.wish(ExtensionClass::Seed), now)?;
+        target(&wanted.name).deploy(&work.site.seed, &wanted.desired(ExtensionClass::Seed), now)?;
     }
     Ok(TaskStep::Done)
 }

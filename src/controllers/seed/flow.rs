@@ -5,12 +5,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use crate::api::core::NAMESPACE;
 use crate::api::meta::Key;
 use crate::api::resources::GARDEN_NAMESPACE;
 use crate::backup;
+use crate::base::json::json;
 use crate::controllers::site::is_garden;
 use crate::extension::required;
 use crate::flow::{Failed, Flow, TaskStep};
@@ -26,9 +25,9 @@ const STORE_PERIOD: Duration = Duration::from_secs(1);
 /// As long as upstream waits for extensions.
 const EXTENSIONS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The flow of one reconciliation. Without `is_complete`, it checks only what may change without a new generation.
-pub(super) fn build(work: &Work, is_complete: bool) -> Flow<Work> {
-    Flow::new("Seed reconciliation", rows(), &SeedTaskFacts::new(work, is_complete))
+/// The flow of one reconciliation.
+pub(super) fn build(work: &Work) -> Flow<Work> {
+    Flow::new("Seed reconciliation", rows(), &SeedTaskFacts::new(work))
 }
 
 /// All tasks.
@@ -116,11 +115,11 @@ fn perform(work: &Work) -> Result<TaskStep, Failed> {
 fn namespaces(work: &Work) -> Result<TaskStep, Failed> {
     let is_garden = is_garden(&work.site.seed)?;
     let garden = Key::cluster(GARDEN_NAMESPACE);
-    write::ensure(&work.site.seed, &NAMESPACE, &garden, |namespace| {
+    write::ensure(&work.site.seed, &NAMESPACE, &garden, &|namespace| {
         decide::label_garden(namespace, &work.zones, is_garden);
     })?;
     let system = Key::cluster("kube-system");
-    write::ensure(&work.site.seed, &NAMESPACE, &system, |namespace| {
+    write::ensure(&work.site.seed, &NAMESPACE, &system, &|namespace| {
         namespace["metadata"]["labels"]["role"] = json!("kube-system");
     })?;
     Ok(TaskStep::Done)

@@ -4,12 +4,13 @@
 //! Source: `pkg/utils/gardener/secrets.go` (`ReadGardenSecrets`). Upstream logs a malformed domain and continues
 //! without it; here the Seed reports the problem.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::gardener::seed_namespace;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::format::base64;
 use crate::kube::{Garden, ListParams, Seed};
@@ -33,7 +34,7 @@ pub(super) fn reconcile(garden: &Garden, seed: &Seed, name: &str) -> Result<(), 
     // A garden without monitoring has none, and this agent installs no monitoring that needs it.
     if let Some(source) = all.iter().find(|secret| role(secret) == MONITORING) {
         let key = Key::new(GARDEN_NAMESPACE, format!("seed-{}", text(&source["metadata"]["name"])));
-        write::ensure(seed, &SECRET, &key, |replica| set_replica(replica, source))?;
+        write::ensure(seed, &SECRET, &key, &|replica| set_replica(replica, source))?;
     }
     Ok(())
 }

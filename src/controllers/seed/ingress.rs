@@ -7,12 +7,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{SECRET, SERVICE};
 use crate::api::extensions::DNS_RECORD;
 use crate::api::meta::{Key, text};
 use crate::api::resources::GARDEN_NAMESPACE;
+use crate::base::json::json;
 use crate::extension::dns_record::Record;
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
 use crate::flow::{Attempt, Failed, TaskStep};
@@ -54,7 +55,7 @@ pub(super) fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Fai
     };
     copy_credentials(&work.site.garden, &work.site.seed, &work.live)?;
     work.has_record = true;
-    target().deploy_if_needed(&work.site.seed, &wish(&work.live, address), work.place.clock.now())
+    target().deploy_if_needed(&work.site.seed, &desired(&work.live, address), work.place.clock.now())
 }
 
 /// Waits until its extension has created the record.
@@ -80,11 +81,11 @@ fn address(service: &Value) -> Option<&str> {
     ["ip", "hostname"].into_iter().map(|field| text(&last[field])).find(|address| !address.is_empty())
 }
 
-fn wish(seed: &Value, address: &str) -> DesiredExtension {
+fn desired(seed: &Value, address: &str) -> DesiredExtension {
     let spec = &seed["spec"];
     let (secret, name) = (secret(), format!("*.{}", text(&spec["ingress"]["domain"])));
     let provider = &spec["dns"]["provider"]["type"];
-    Record { provider, secret: &secret, name: &name, address, ip_stack: ip_stack(spec) }.wish()
+    Record { provider, secret: &secret, name: &name, address, ip_stack: ip_stack(spec) }.desired()
 }
 
 fn ip_stack(spec: &Value) -> &'static str {
@@ -114,7 +115,7 @@ pub(super) fn copy_credentials(garden: &Garden, seed: &Seed, live: &Value) -> Re
             "spec.dns.provider of the Seed refers to Secret {namespace}/{name}, which the garden does not have"
         ))
     })?;
-    write::ensure(seed, &SECRET, &secret(), |copy| set_copy(copy, &source))?;
+    write::ensure(seed, &SECRET, &secret(), &|copy| set_copy(copy, &source))?;
     Ok(())
 }
 
@@ -154,13 +155,13 @@ mod tests {
     fn the_record_as_upstream_writes_it() {
         let seed =
             json!({"spec": {"dns": {"provider": {"type": "lab"}}, "ingress": {"domain": "i.example.org"}}});
-        let wish = wish(&seed, "10.0.0.1");
+        let desired = desired(&seed, "10.0.0.1");
         let expected = json!({
             "type": "lab", "name": "*.i.example.org", "recordType": "A", "values": ["10.0.0.1"],
             "secretRef": {"name": "seed-ingress", "namespace": "garden"},
         });
-        assert_eq!(wish.spec, expected);
-        assert_eq!(Value::Object(wish.annotations), json!({"dns.gardener.cloud/ip-stack": "ipv4"}));
+        assert_eq!(desired.spec, expected);
+        assert_eq!(Value::Object(desired.annotations), json!({"dns.gardener.cloud/ip-stack": "ipv4"}));
         let table = [
             (json!([]), "ipv4"),
             (json!(["IPv4"]), "ipv4"),

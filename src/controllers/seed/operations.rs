@@ -2,11 +2,12 @@
 //! `gardener.cloud/operation`. The annotation is removed once the operation is done: gardener-operator waits for that
 //! during a rotation of its credentials.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{OPERATION, SEED};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata};
+use crate::base::json::json;
 use crate::config::settings::SecretReference;
 use crate::flow::{Failed, TaskStep};
 use crate::identity::secret::OPERATION_RENEW;

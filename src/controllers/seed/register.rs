@@ -1,8 +1,9 @@
 //! Registration: creates the Seed object from `seedConfig`, or updates it.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::api::patch::difference;
+use crate::base::json::json;
 use crate::config::settings::SeedConfig;
 use crate::format::quantity;
 

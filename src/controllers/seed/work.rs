@@ -24,6 +24,8 @@ pub(super) struct Work {
     pub(super) site: Arc<Site>,
     /// The seed's API server can protect objects from deletion.
     pub(super) has_policies: bool,
+    /// All tasks run, not only those that check what may change without a new generation.
+    pub(super) is_complete: bool,
     /// The Seed at the start of the flow.
     pub(super) live: Value,
     pub(super) zones: Vec<String>,
@@ -120,7 +122,6 @@ impl SeedMemory {
 /// What decides which tasks are needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct SeedTaskFacts {
-    /// All tasks run, not only those that check what may change without a new generation.
     pub(super) is_complete: bool,
     pub(super) is_labelled: bool,
     pub(super) deploys_system: bool,
@@ -133,10 +134,10 @@ pub(super) struct SeedTaskFacts {
 }
 
 impl SeedTaskFacts {
-    pub(super) fn new(work: &Work, is_complete: bool) -> Self {
+    pub(super) fn new(work: &Work) -> Self {
         let spec = &work.live["spec"];
         Self {
-            is_complete,
+            is_complete: work.is_complete,
             is_labelled: work.is_labelled,
             deploys_system: !work.lacks(system::NAME),
             deploys_identity: !work.lacks(cluster_identity::NAME),

@@ -15,10 +15,11 @@ pub(crate) mod status;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::gardener::{SEED, SHOOT, ShootHead};
 use crate::api::meta::Key;
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};

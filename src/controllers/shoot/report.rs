@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{Condition, ConditionStatus};
 use crate::api::gardener::OPERATION;
 use crate::api::meta::text;
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::flow::{FlowProgress, TaskError};
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::format::view;

@@ -3,11 +3,12 @@
 //! A rotation that clients must follow has two steps. The first adds new credentials beside the old ones, the second
 //! drops the old ones. Each step starts with an operation of the Shoot and is done when that operation succeeds.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::gardener::OPERATION;
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::format::time::rfc3339;
 
 const AUTHORITIES: &str = "certificateAuthorities";

@@ -1,10 +1,11 @@
 //! The status of a Shoot that is not reconciled now. All results are strategic merge patches of its status, and `None`
 //! if nothing changes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::format::time::rfc3339;
 
 /// The task ID of errors that occur before the first task.

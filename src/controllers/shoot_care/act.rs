@@ -1,12 +1,13 @@
 //! The checks of a Shoot: the state between two checks, their schedule, and how the result is written.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::condition::{self, Condition, ConditionStatus};
 use crate::api::gardener::{SHOOT, ShootHead};
 use crate::api::meta::Key;
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::random;
 use crate::config::settings::ResourceManager;
 use crate::kube::{ErrorVerdict, Patch};

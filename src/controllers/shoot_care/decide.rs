@@ -15,7 +15,7 @@ use crate::format::time::parse_rfc3339;
 use crate::operation::components::component::Duty;
 use crate::operation::components::workload::Workload;
 use crate::operation::components::{COMPONENTS, kube_apiserver};
-use crate::resources::{ManagedResourceFault, ManagedResourceHead};
+use crate::resources::{ManagedResourceFault, ManagedResourceHead, RolloutPatience};
 
 use super::reports::{self, ExtensionReport};
 
@@ -108,7 +108,7 @@ pub(super) enum CheckResult {
     Well(Finding),
     Failed(Finding),
     /// The report of an extension, unchanged.
-    Told(ConditionStatus, Finding),
+    Reported(ConditionStatus, Finding),
     Unknown(String),
 }
 
@@ -138,7 +138,7 @@ impl CheckInput<'_> {
         match verdict {
             CheckResult::Well(finding) => old.updated(self.now, ConditionStatus::True, finding),
             CheckResult::Failed(finding) => old.failed(self.now, self.patience(&old.kind), finding),
-            CheckResult::Told(status, finding) => old.updated(self.now, status, finding),
+            CheckResult::Reported(status, finding) => old.updated(self.now, status, finding),
             CheckResult::Unknown(why) => old.unknown(self.now, why),
         }
     }
@@ -242,7 +242,8 @@ impl CheckInput<'_> {
 
     /// The first fault of the ManagedResources that count, ordered by name.
     fn managed(&self, counts: impl Fn(&ManagedResourceHead) -> bool) -> Option<CheckResult> {
-        let patience = self.care.progressing_threshold.map(|threshold| (threshold, self.now));
+        let patience =
+            self.care.progressing_threshold.map(|threshold| RolloutPatience { threshold, now: self.now });
         let mut faults = self.managed.iter().filter(|m| counts(m)).filter_map(|m| m.fault(patience));
         faults.next().map(ManagedResourceFault::into_finding).map(CheckResult::Failed)
     }

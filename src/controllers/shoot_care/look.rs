@@ -188,7 +188,7 @@ impl CareReconciler {
         server: &ServerHealth,
         at: Mono,
     ) -> Option<String> {
-        let state = self.site.served.state(namespace).map(|state| state.standing);
+        let state = self.site.served.state(namespace).map(|state| state.serving);
         let is_here = self.site.settings.edge.resource_manager.is_here();
         if !is_here
             || matches!(state, Some(ServingState::Served | ServingState::LeftToOther))
@@ -202,7 +202,7 @@ impl CareReconciler {
         let since = *known.rarely.unserved.get_or_insert(at);
         let is_late = at.saturating_sub(since) >= pace::APPLIER_GRACE;
         is_late.then(|| match state {
-            Some(standing) => standing.to_string(),
+            Some(serving) => serving.to_string(),
             None => {
                 (self.site.remarks)().unwrap_or_else(|| "the embedded applier has not started".to_owned())
             }

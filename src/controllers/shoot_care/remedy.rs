@@ -3,9 +3,10 @@
 //! Source: `pkg/gardenlet/controller/shoot/care/webhook_remediation.go`. One difference: a slow webhook of Leases gets
 //! its three seconds at once; upstream first writes fifteen, and three in its next round.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
+use crate::base::json::json;
 
 use super::webhooks::{
     LEASES_TIMEOUT_S_MAX, Labels, TIMEOUT_S_MAX, WARNING, WebhookTarget, is_of_leases, is_slower, left_out,

@@ -61,14 +61,14 @@ impl ExtensionReport {
             let text = format!(
                 "{kind} \"{name}\" reports an outdated health status: its extension last renewed its Lease: {beat}"
             );
-            return Some(CheckResult::Told(
+            return Some(CheckResult::Reported(
                 ConditionStatus::Unknown,
                 Finding::new(format!("{kind}OutdatedHealthCheckReport"), text),
             ));
         }
         match says.status {
             ConditionStatus::True => None,
-            ConditionStatus::Progressing => Some(CheckResult::Told(
+            ConditionStatus::Progressing => Some(CheckResult::Reported(
                 ConditionStatus::Progressing,
                 Finding {
                     reason: format!("{kind}{}", says.reason),

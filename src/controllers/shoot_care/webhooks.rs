@@ -2,11 +2,13 @@
 //!
 //! Source: `pkg/gardenlet/operation/botanist/matchers`, `pkg/gardenlet/controller/shoot/care/constraints.go`.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
 use crate::api::selector::matches;
 use crate::base::cut::head;
+use crate::base::json::json;
+use crate::components::webhooks;
 use crate::limits;
 
 /// The longest timeout of a webhook for critical resources.
@@ -217,7 +219,7 @@ pub(super) enum WebhookProblem {
 /// Whether a list of configurations should include it, because Gardener did not create it.
 pub(super) fn is_foreign(configuration: &Value) -> bool {
     let label = |name: &str| text(&configuration["metadata"]["labels"][name]);
-    label("app") != "gardener-resource-manager" && label("resources.gardener.cloud/managed-by") != "gardener"
+    label("app") != webhooks::NAME && label("resources.gardener.cloud/managed-by") != "gardener"
 }
 
 /// The first problem of a configuration. `kind` is its kind.
@@ -303,7 +305,7 @@ mod tests {
                 let selector = json!({"matchExpressions": left_out(labels.iter())});
                 let spared = with(exact.clone(), field, selector);
                 assert!(!targets(&spared).contains(&target), "{target:?} {field}");
-                let chosen = json!({"matchLabels": {labels[0].0: labels[0].1}});
+                let chosen = json!({"matchLabels": {(labels[0].0): labels[0].1}});
                 assert!(targets(&with(exact.clone(), field, chosen)).contains(&target), "{target:?} {field}");
             }
         }

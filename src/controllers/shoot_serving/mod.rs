@@ -7,7 +7,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT};
@@ -18,7 +17,8 @@ use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
-use crate::components::cluster_identity;
+use crate::components::exposure::KUBE_APISERVER;
+use crate::components::{cluster_identity, webhooks};
 use crate::kube::{self, Seed};
 use crate::resources::{ManagedResourceApplier, ManagedResourceHead, TargetCluster};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
@@ -37,9 +37,6 @@ const PERIOD: Duration = Duration::from_secs(120);
 const PERIOD_ASLEEP: Duration = Duration::from_secs(60);
 /// The first and the longest delay after a failure.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-
-const SERVER: &str = "kube-apiserver";
-const OTHER: &str = "gardener-resource-manager";
 
 /// The uid of a namespace, if it belongs to a Shoot.
 fn of_shoot(namespace: &Namespace) -> Option<&str> {
@@ -82,19 +79,6 @@ struct KnownNamespace {
     failures: u32,
 }
 
-/// The fields that are read from a workload.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Workload {
-    spec: Scale,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Scale {
-    replicas: Option<i64>,
-}
-
 /// The decision from the workloads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ServingPlan {
@@ -109,7 +93,7 @@ fn plan(server: Option<i64>, other: Option<i64>) -> ServingPlan {
         (Some(1..), _) => ServingPlan::Serve,
         (Some(_), _) => ServingPlan::Leave(ServingState::Asleep),
         (None, _) => {
-            ServingPlan::Leave(ServingState::Waiting(format!("there is no deployment {SERVER} yet")))
+            ServingPlan::Leave(ServingState::Waiting(format!("there is no deployment {KUBE_APISERVER} yet")))
         }
     }
 }
@@ -142,9 +126,9 @@ impl ShootServing {
     }
 
     fn replicas(&self, namespace: &str, name: &str) -> Result<Option<i64>, kube::Error> {
-        let found = self.seed.find_plain::<Workload>(&DEPLOYMENT, &Key::new(namespace, name))?;
+        let found = self.seed.find::<Value>(&DEPLOYMENT, &Key::new(namespace, name))?;
         // An absent field means 1 replica.
-        Ok(found.map(|workload| workload.spec.replicas.unwrap_or(1)))
+        Ok(found.map(|workload| workload["spec"]["replicas"].as_i64().unwrap_or(1)))
     }
 
     /// The identity of the seed; it never changes.
@@ -206,10 +190,10 @@ impl ShootServing {
         Ok(opened)
     }
 
-    fn tell(&self, namespace: &str, standing: ServingState, client: Option<&OpenedClient>, now: Timestamp) {
-        let words = standing.to_string();
-        let is_served = standing == ServingState::Served;
-        if !self.served.tell(namespace, standing, client, now) {
+    fn tell(&self, namespace: &str, serving: ServingState, client: Option<&OpenedClient>, now: Timestamp) {
+        let words = serving.to_string();
+        let is_served = serving == ServingState::Served;
+        if !self.served.tell(namespace, serving, client, now) {
             return;
         }
         if is_served {
@@ -229,12 +213,12 @@ impl ShootServing {
         let plan = if self.served.is_let_go(namespace, now) {
             ServingPlan::Leave(ServingState::Asleep)
         } else {
-            plan(self.replicas(namespace, SERVER)?, self.replicas(namespace, OTHER)?)
+            plan(self.replicas(namespace, KUBE_APISERVER)?, self.replicas(namespace, webhooks::NAME)?)
         };
-        if let ServingPlan::Leave(standing) = plan {
+        if let ServingPlan::Leave(serving) = plan {
             self.leave(namespace, known);
-            let is_new = matches!(standing, ServingState::Waiting(_));
-            self.tell(namespace, standing, None, now);
+            let is_new = matches!(serving, ServingState::Waiting(_));
+            self.tell(namespace, serving, None, now);
             return Ok(ReconcileOutcome::After(jittered(if is_new {
                 PERIOD_ASLEEP / 6
             } else {

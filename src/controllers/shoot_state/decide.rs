@@ -29,25 +29,29 @@ pub(crate) enum ShootStateDecision {
     Due,
 }
 
-/// Whether a Shoot with this last operation (type and state) has a state to keep, and has it on this seed.
-pub(crate) fn is_ready(last: Option<(&str, &str)>) -> bool {
+/// Whether a Shoot whose last operation has this type and state has a state to keep, and has it on this seed. Before its first
+/// operation, the type is empty.
+pub(crate) fn is_ready(last: &str, state: &str) -> bool {
     match last {
-        None | Some(("Migrate", _)) => false,
-        Some(("Create" | "Restore", state)) => state == "Succeeded",
-        Some(_) => true,
+        "" | "Migrate" => false,
+        "Create" | "Restore" => state == "Succeeded",
+        _ => true,
     }
 }
 
 /// Decides from the garden's Shoot.
-pub(crate) fn standing(shoot: &Value, seed: &str) -> ShootStateDecision {
+pub(crate) fn decide(shoot: &Value, seed: &str) -> ShootStateDecision {
     // The seed to which a Shoot is to move has nothing of it yet, and must not overwrite what it needs.
     let is_ours = ShootSeeds::of(shoot).operates() == seed;
     if !is_ours || !shoot["metadata"]["deletionTimestamp"].is_null() {
         return ShootStateDecision::Nothing;
     }
     let last = &shoot["status"]["lastOperation"];
-    let last = last.is_object().then(|| (text(&last["type"]), text(&last["state"])));
-    if is_ready(last) { ShootStateDecision::Due } else { ShootStateDecision::Later(UNREADY) }
+    if is_ready(text(&last["type"]), text(&last["state"])) {
+        ShootStateDecision::Due
+    } else {
+        ShootStateDecision::Later(UNREADY)
+    }
 }
 
 /// Whether to check now.
@@ -159,7 +163,7 @@ mod tests {
             let mut shoot = json!({"metadata": {}, "spec": {"seedName": "edge", "provider": {"type": "local"}},
                 "status": {"lastOperation": {"type": "Reconcile", "state": "Processing"}}});
             change(&mut shoot);
-            standing(&shoot, "edge")
+            decide(&shoot, "edge")
         };
         let operation = |kind: &'static str, state: &'static str| {
             shoot(&|shoot| shoot["status"]["lastOperation"] = json!({"type": kind, "state": state}))

@@ -14,12 +14,13 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::extensions::{DNS_RECORD, EXTENSION};
 use crate::api::gardener::{MANAGED_SEED, SHOOT, SHOOT_STATE, ShootHead};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::clock::{Mono, Timestamp};
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::SortedMap;
@@ -128,7 +129,7 @@ impl Planes {
         let is_ready = |head: &Option<Arc<ShootHead>>| {
             head.as_ref().map(|head| {
                 let last = head.status.last_operation.as_ref();
-                decide::is_ready(last.map(|last| (last.kind.as_str(), last.state.as_str())))
+                last.is_some_and(|last| decide::is_ready(&last.kind, &last.state))
             })
         };
         (is_ready(&change.old) != is_ready(&change.new)).then(|| change.key.clone())
@@ -237,7 +238,7 @@ impl ShootStateReconciler {
         let is_known = || self.site.heads.store().may_have(key);
         let found = self.site.garden.find_own::<Value>(&SHOOT, key, &is_known)?;
         let Some(shoot) = found else { return Ok(ControlFlow::Break(self.leave(key))) };
-        Ok(match decide::standing(&shoot, self.site.seed_name()) {
+        Ok(match decide::decide(&shoot, self.site.seed_name()) {
             ShootStateDecision::Due => ControlFlow::Continue(shoot),
             ShootStateDecision::Nothing => ControlFlow::Break(self.leave(key)),
             ShootStateDecision::Later(after) => {

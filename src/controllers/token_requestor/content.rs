@@ -3,8 +3,9 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::base::json::json;
 use crate::format::{base64, yaml};
 
 const KUBECONFIG: &str = "kubeconfig";

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{POD, SECRET, SERVICE_ACCOUNT, token_request};
-use crate::api::meta::{
-    ALL_NAMESPACES, CLUSTER_SCOPED, Key, Metadata, Resource, annotation, is_true, or_default, text,
-};
+use crate::api::meta::{ALL_NAMESPACES, CLUSTER_SCOPED, Key, Metadata, Resource, annotation, is_true, text};
+use crate::base::json::json;
 use crate::base::random;
 use crate::base::sorted::SortedSet;
-use crate::format::{duration, time};
+use crate::format::{duration, time, view};
 use crate::kube::{Client, Error, ListItem, ListParams, Patch, Seed, ServerTrust};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::write;
@@ -44,7 +43,6 @@ struct TokenReview {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ReviewStatus {
-    #[serde(deserialize_with = "or_default")]
     authenticated: bool,
 }
 
@@ -158,9 +156,9 @@ impl Requests<'_> {
         let key = Key::new(namespace, name);
         let labels: Value = match annotation(secret, "serviceaccount.resources.gardener.cloud/labels") {
             "" => Value::Null,
-            text => serde_json::from_str(text)?,
+            text => view::json(text.as_bytes())?,
         };
-        let written = write::ensure(self.target, &SERVICE_ACCOUNT, &key, |account| {
+        let written = write::ensure(self.target, &SERVICE_ACCOUNT, &key, &|account| {
             account["metadata"]["labels"] = labels.clone();
             account["automountServiceAccountToken"] = json!(false);
         });
@@ -198,7 +196,7 @@ impl Requests<'_> {
                 let client = self.target;
                 let found = client.find::<Value>(&SECRET, &target)?;
                 let data = content::filled(&found.unwrap_or_default()["data"], token, bundle)?;
-                write::ensure(client, &SECRET, &target, |secret| content::put(secret, &data))?;
+                write::ensure(client, &SECRET, &target, &|secret| content::put(secret, &data))?;
                 json!({"token": null, "bundle.crt": null, "kubeconfig": null})
             }
         };

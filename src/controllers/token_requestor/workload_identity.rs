@@ -7,15 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, WORKLOAD_IDENTITY};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::random;
 use crate::extension::credentials::IDENTITY;
-use crate::format::{base64, time};
+use crate::format::{base64, time, view};
 use crate::kube::{Error, ErrorVerdict, Garden};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::events::{Event, InvolvedObject};
@@ -74,18 +75,18 @@ impl Reconciler for Requestor {
             pace.forget(&asker);
             return Ok(ReconcileOutcome::At(begun.saturating_add(left)));
         }
-        let wish = IdentityTokenRequest::read(key, &secret)?;
+        let token_request = IdentityTokenRequest::read(key, &secret)?;
         if let Some(wait) = take_turn(pace, seed, asker, GARDEN, plan, cx)? {
             return Ok(ReconcileOutcome::GoOn(wait));
         }
-        let made = &self.request(&wish, cx)?["status"];
+        let made = &self.request(&token_request, cx)?["status"];
         let expires = time::parse_rfc3339(text(&made["expirationTimestamp"]))?;
         let wait = decide::renewal(expires.since(now), PERCENT, random::unit());
         let renew_at = time::rfc3339(now.plus(wait));
         let token = base64::encode(text(&made["token"]).as_bytes());
         let renewed = format!("{IDENTITY}token-renew-timestamp");
         put(seed, key, &secret, &renewed, &renew_at, &json!({"token": token}))?;
-        log::info!(identity = wish.identity.to_string().as_str(), secret = key.to_string().as_str(); "Requested a token");
+        log::info!(identity = token_request.identity.to_string().as_str(), secret = key.to_string().as_str(); "Requested a token");
         Ok(ReconcileOutcome::At(begun.saturating_add(wait)))
     }
 }
@@ -93,17 +94,17 @@ impl Reconciler for Requestor {
 impl Requestor {
     fn request(
         &self,
-        wish: &IdentityTokenRequest<'_>,
+        token_request: &IdentityTokenRequest<'_>,
         cx: &ReconcileContext,
     ) -> Result<Value, ReconcileFailure> {
-        let body = wish.body(self.site.settings.controllers.workload_identity_tokens.lifetime);
-        let made = self.site.garden.create_sub(&WORKLOAD_IDENTITY, &wish.identity, "token", &body);
+        let body = token_request.body(self.site.settings.controllers.workload_identity_tokens.lifetime);
+        let made = self.site.garden.create_sub(&WORKLOAD_IDENTITY, &token_request.identity, "token", &body);
         let error = match self.site.tokens.pace.hear(GARDEN, cx.clock.mono(), made) {
             Ok(made) => return Ok(made),
             Err(error) => error,
         };
-        let Some(why) = wish.explain(&error) else { return Err(error.into()) };
-        wish.tell(&self.site.garden, &why, cx);
+        let Some(why) = token_request.explain(&error) else { return Err(error.into()) };
+        token_request.tell(&self.site.garden, &why, cx);
         Err(ReconcileFailure::retry(why))
     }
 }
@@ -138,7 +139,7 @@ impl<'a> IdentityTokenRequest<'a> {
         }
         let context = match of(secret, "context-object") {
             "" => Value::Null,
-            text => serde_json::from_str(text).map_err(|error| {
+            text => view::json(text.as_bytes()).map_err(|error| {
                 refuse(format!(
                     "annotation {IDENTITY}context-object of Secret {secret_key} is not JSON ({error}): write it as \
                      {{\"kind\":...,\"apiVersion\":...,\"name\":...,\"uid\":...}}, or remove it"
@@ -243,7 +244,7 @@ mod tests {
     fn answers_about_the_identity_are_explained() {
         let key = Key::new("garden", "bucket-x");
         let named = secret(&[("namespace", "n"), ("name", "w")]);
-        let wish = IdentityTokenRequest::read(&key, &named).unwrap();
+        let token_request = IdentityTokenRequest::read(&key, &named).unwrap();
         let table = [
             (404, Some("create it")),
             (403, Some("refers to it")),
@@ -256,7 +257,7 @@ mod tests {
         for (code, expected) in table {
             let failure =
                 kube::StatusFailure { code, message: "words".to_owned(), ..kube::StatusFailure::default() };
-            let found = wish.explain(&Error::Api(Box::new(failure)));
+            let found = token_request.explain(&Error::Api(Box::new(failure)));
             assert_eq!(found.is_some(), expected.is_some(), "{code}");
             if let (Some(found), Some(expected)) = (found, expected) {
                 let parts = ["WorkloadIdentity n/w", "Secret garden/bucket-x", "words", expected];

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::annotation;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::shoot::window::DailyWindow;
 
 /// The label of managed autoscalers.

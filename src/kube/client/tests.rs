@@ -724,7 +724,7 @@ fn the_identity_changes_while_the_client_runs() {
         }
         Act::json(200, "{}")
     });
-    let (one, two) = (clients.issue("one", &[], (2020, 2120)), clients.issue("two", &[], (2020, 2120)));
+    let (one, two) = (clients.issue("one", &[], 2020..2120), clients.issue("two", &[], 2020..2120));
     let client = Client::new(secure(&server, &ca, &one), Options::default()).unwrap();
     client.version().unwrap();
     wait_started.recv().unwrap();
@@ -865,7 +865,7 @@ fn a_file_of_cas_is_read_at_each_handshake() {
 #[test]
 fn the_gardens_clock_is_learned() {
     let ca = Ca::new("ca");
-    let tls = ServerTls { pair: ca.issue("server", &["127.0.0.1"], (2020, 2060)), client_ca: None };
+    let tls = ServerTls { pair: ca.issue("server", &["127.0.0.1"], 2020..2060), client_ca: None };
     let answer = |_: &SeenRequest| {
         vec![Act::ReplyWith(200, "Date: Thu, 01 Jan 2026 01:00:00 GMT\r\n".into(), "{}".into())]
     };

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Error;
-use crate::api::meta::or_default;
 use crate::base::capped;
 use crate::base::clock::{Clock, Timestamp};
+use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
 use crate::base::notify;
 use crate::base::redact::Secret;
@@ -218,9 +218,9 @@ impl ExecCache {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Credential {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default)]
     api_version: String,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default)]
     kind: String,
     #[serde(default)]
     status: Option<CredentialStatus>,
@@ -230,13 +230,9 @@ struct Credential {
 #[serde(rename_all = "camelCase", default)]
 #[derive(Default)]
 struct CredentialStatus {
-    #[serde(deserialize_with = "or_default")]
     expiration_timestamp: String,
-    #[serde(deserialize_with = "or_default")]
     token: String,
-    #[serde(deserialize_with = "or_default")]
     client_certificate_data: String,
-    #[serde(deserialize_with = "or_default")]
     client_key_data: String,
 }
 

@@ -5,7 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::api::meta::or_default;
 use crate::base::redact;
 use crate::base::sorted::SortedMap;
 
@@ -13,7 +12,7 @@ use crate::base::sorted::SortedMap;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct File {
-    #[serde(rename = "current-context", deserialize_with = "or_default")]
+    #[serde(rename = "current-context")]
     pub(super) current_context: String,
     #[serde(deserialize_with = "named")]
     pub(super) clusters: SortedMap<String, Cluster>,
@@ -26,26 +25,18 @@ pub(super) struct File {
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct Cluster {
-    #[serde(deserialize_with = "or_default")]
     pub(super) server: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) tls_server_name: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) insecure_skip_tls_verify: bool,
-    #[serde(deserialize_with = "or_default")]
     pub(super) certificate_authority: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) certificate_authority_data: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) proxy_url: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) extensions: Vec<Extension>,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Extension {
-    #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
     pub(super) extension: Value,
 }
@@ -53,26 +44,18 @@ pub(super) struct Extension {
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub(super) struct User {
-    #[serde(deserialize_with = "or_default")]
     pub(super) client_certificate: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) client_certificate_data: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) client_key: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) client_key_data: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) token: String,
-    #[serde(rename = "tokenFile", deserialize_with = "or_default")]
+    #[serde(rename = "tokenFile")]
     pub(super) token_file: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) username: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) password: String,
     pub(super) auth_provider: Option<Value>,
-    #[serde(rename = "as", deserialize_with = "or_default")]
+    #[serde(rename = "as")]
     pub(super) impersonate: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) as_groups: Vec<String>,
     pub(super) exec: Option<Exec>,
 }
@@ -80,37 +63,26 @@ pub(super) struct User {
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Exec {
-    #[serde(deserialize_with = "or_default")]
     pub(super) api_version: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) command: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) args: Vec<String>,
-    #[serde(deserialize_with = "or_default")]
     pub(super) env: Vec<Variable>,
-    #[serde(deserialize_with = "or_default")]
     pub(super) install_hint: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) provide_cluster_info: bool,
-    #[serde(deserialize_with = "or_default")]
     pub(super) interactive_mode: String,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Variable {
-    #[serde(deserialize_with = "or_default")]
     pub(super) name: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) value: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Context {
-    #[serde(deserialize_with = "or_default")]
     pub(super) cluster: String,
-    #[serde(deserialize_with = "or_default")]
     pub(super) user: String,
 }
 

@@ -12,13 +12,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use self::exec::ExecPlugin;
 use self::file::{Cluster, Exec, File, User};
 use super::connection::{
     AuthorizationSource, Certificate, Connection, Identity, InlineOrFile, ServerTrust, read_small,
 };
+use crate::base::json::json;
 use crate::base::redact::Secret;
 use crate::base::sorted::SortedMap;
 use crate::format::{base64, view, yaml};
@@ -153,6 +154,11 @@ impl Kubeconfig {
         keep_first(&mut self.0.clusters, clusters);
         keep_first(&mut self.0.users, users);
         keep_first(&mut self.0.contexts, contexts);
+    }
+
+    /// The connection of the context that `current-context` names. Errors: as [`Self::select`].
+    pub fn current(&self) -> Result<Connection, Error> {
+        self.select(&self.0.current_context)
     }
 
     /// The connection of a context, or of `current-context` if it is empty. Errors: [`Error::Invalid`] for

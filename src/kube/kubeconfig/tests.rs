@@ -5,9 +5,7 @@ use super::*;
 use crate::base::random::hex;
 
 fn selected(text: &str) -> Result<Connection, String> {
-    parse(text, Path::new("/etc/kube"))
-        .and_then(|config| config.select(""))
-        .map_err(|error| error.to_string())
+    parse(text, Path::new("/etc/kube")).and_then(|config| config.current()).map_err(|error| error.to_string())
 }
 
 /// A kubeconfig with these fields of cluster and user, in flow style.
@@ -188,7 +186,7 @@ fn the_first_of_several_files_wins_and_paths_are_relative_to_their_own() {
         fs::write(path, text).unwrap();
     }
     let paths = ["empty", "missing", "a/config", "b/config"].map(|name| directory.join(name));
-    let connection = load(&paths).unwrap().select("").unwrap();
+    let connection = load(&paths).unwrap().current().unwrap();
     let real = fs::canonicalize(&directory).unwrap();
     assert_eq!(connection.server, "https://b");
     assert_eq!(connection.trust, ServerTrust::Bundle(InlineOrFile::File(real.join("b/ca"))));

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::cache::Cache;
 use super::digest::Digest;
@@ -19,7 +19,9 @@ use super::manifest::{self, Next};
 use super::{Error as Cause, file};
 use crate::base::capped;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
+use crate::format::view;
 use crate::limits;
 
 mod import;
@@ -242,7 +244,7 @@ fn images(text: &[u8]) -> BundleImages {
 
 fn entries(path: &Path, index: &[u8]) -> Result<Vec<Value>, Error> {
     let bad = || Error::new(path.display(), "it is not the index of an OCI image layout", NO_BUNDLE);
-    let mut index: Value = serde_json::from_slice(index).map_err(|_| bad())?;
+    let mut index = view::json(index).map_err(|_| bad())?;
     match index.get_mut("manifests").map(Value::take) {
         Some(Value::Array(entries)) if entries.len() <= limits::BUNDLE_CHARTS_MAX => Ok(entries),
         Some(Value::Array(_)) => {
@@ -260,8 +262,7 @@ fn name(entry: &Value) -> &str {
 }
 
 fn entry(reference: &str, digest: Digest, content: &[u8]) -> Value {
-    let is_index =
-        serde_json::from_slice(content).is_ok_and(|content: Value| content["manifests"].is_array());
+    let is_index = view::json(content).is_ok_and(|content| content["manifests"].is_array());
     let kind = if is_index { INDEX_TYPE } else { MANIFEST_TYPE };
     json!({"mediaType": kind, "digest": digest.to_string(), "size": content.len(), "annotations": {REF_NAME: reference}})
 }

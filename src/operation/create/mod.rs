@@ -8,7 +8,7 @@ pub(super) mod tasks;
 use crate::extension::ReconcileMoment;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
-use super::evidence::only_in_the_log;
+use super::evidence::{Expect, only_in_the_log};
 use super::facts::Facts;
 use super::restore::copy;
 use super::row::Row;
@@ -80,21 +80,21 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Deploying BackupEntry for ETCD data",
         |work, _| backups::ENTRY.deploy(work),
-        |seen| seen.backup_entry(false),
+        |seen| seen.backup_entry(Expect::Exists),
     )
     .after(&["Waiting until the source backup entry has been reconciled"])
     .when(|facts| facts.has_backup),
     Row::new(
         "Waiting until the BackupEntry for ETCD data has been reconciled",
         |work, attempt| backups::ENTRY.wait(work, attempt),
-        |seen| seen.backup_entry(true),
+        |seen| seen.backup_entry(Expect::Ready),
     )
     .after(&["Deploying BackupEntry for ETCD data"])
     .when(|facts| facts.has_backup && facts.waits()),
     Row::new(
         "Deploying extension resources before kube-apiserver",
         |work, _| extensions::BEFORE.deploy(work),
-        |seen| seen.extensions(ReconcileMoment::Before, false),
+        |seen| seen.extensions(ReconcileMoment::Before, Expect::Exists),
     )
     .after(&["Initializing secrets management", "Deploying referenced resources"])
     .when(Facts::is_awake)
@@ -102,7 +102,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Waiting until extension resources handled before kube-apiserver are ready",
         |work, attempt| extensions::BEFORE.wait(work, attempt),
-        |seen| seen.extensions(ReconcileMoment::Before, true),
+        |seen| seen.extensions(ReconcileMoment::Before, Expect::Ready),
     )
     .after(&["Deploying extension resources before kube-apiserver"])
     .when(Facts::waits_awake),
@@ -138,7 +138,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Deploying extension resources after kube-apiserver",
         |work, _| extensions::AFTER.deploy(work),
-        |seen| seen.extensions(ReconcileMoment::After, false),
+        |seen| seen.extensions(ReconcileMoment::After, Expect::Exists),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
     .when(Facts::is_awake)
@@ -146,7 +146,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Waiting until extension resources handled after kube-apiserver are ready",
         |work, attempt| extensions::AFTER.wait(work, attempt),
-        |seen| seen.extensions(ReconcileMoment::After, true),
+        |seen| seen.extensions(ReconcileMoment::After, Expect::Ready),
     )
     .after(&["Deploying extension resources after kube-apiserver"])
     .when(Facts::waits_awake),
@@ -154,7 +154,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Hibernating extension resources before kube-apiserver hibernation",
         |work, _| extensions::AFTER.deploy(work),
-        |seen| seen.extensions(ReconcileMoment::After, false),
+        |seen| seen.extensions(ReconcileMoment::After, Expect::Exists),
     )
     .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
     .when(|facts| facts.is_hibernated)
@@ -162,7 +162,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
         |work, attempt| extensions::AFTER.wait(work, attempt),
-        |seen| seen.extensions(ReconcileMoment::After, true),
+        |seen| seen.extensions(ReconcileMoment::After, Expect::Ready),
     )
     .after(&["Hibernating extension resources before kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits()),
@@ -180,7 +180,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Hibernating extension resources after kube-apiserver hibernation",
         |work, _| extensions::BEFORE.deploy(work),
-        |seen| seen.extensions(ReconcileMoment::Before, false),
+        |seen| seen.extensions(ReconcileMoment::Before, Expect::Exists),
     )
     .after(&["Hibernating control plane"])
     .when(|facts| facts.is_hibernated)
@@ -188,7 +188,7 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new(
         "Waiting until extension resources hibernated after kube-apiserver hibernation are ready",
         |work, attempt| extensions::BEFORE.wait(work, attempt),
-        |seen| seen.extensions(ReconcileMoment::Before, true),
+        |seen| seen.extensions(ReconcileMoment::Before, Expect::Ready),
     )
     .after(&["Hibernating extension resources after kube-apiserver hibernation"])
     .when(|facts| facts.is_hibernated && facts.waits())

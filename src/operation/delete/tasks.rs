@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, NAMESPACE, SECRET};
 use crate::api::extensions::CLUSTER;
 use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::api::resources::{MANAGED_RESOURCE, ManagedResource};
+use crate::base::json::json;
 use crate::components::managed::{self, Removal};
 use crate::extension::together;
 use crate::flow::{Attempt, Failed, TaskStep};

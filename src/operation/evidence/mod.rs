@@ -53,6 +53,14 @@ pub(crate) struct Looker<'a> {
     pub(crate) now: Timestamp,
 }
 
+/// How far an object must be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Expect {
+    Exists,
+    /// It exists, and its controller reports that it is well.
+    Ready,
+}
+
 /// Where the result of a task can be seen.
 pub(crate) type Evidence = fn(&Looker<'_>) -> Result<Seen, Failed>;
 
@@ -108,12 +116,12 @@ impl Looker<'_> {
 
     /// A ManagedResource exists.
     pub(super) fn written(&self, name: &str) -> LookResult {
-        self.managed(name, false)
+        self.managed(name, Expect::Exists)
     }
 
     /// A ManagedResource exists, and its objects are healthy.
     pub(super) fn healthy(&self, name: &str) -> LookResult {
-        self.managed(name, true)
+        self.managed(name, Expect::Ready)
     }
 
     /// The namespace of the control plane.
@@ -171,26 +179,22 @@ impl Looker<'_> {
         lines
     }
 
-    fn managed(&self, name: &str, must_be_healthy: bool) -> LookResult {
+    fn managed(&self, name: &str, expected: Expect) -> LookResult {
         let Some(found) =
             self.seed.find::<ManagedResourceHead>(&MANAGED_RESOURCE, &Key::new(self.plane(), name))?
         else {
             return Ok(missing(format!("ManagedResource {name} does not exist in the seed")));
         };
-        let unhealthy = found.unhealthy(0).filter(|_| must_be_healthy);
+        let unhealthy = found.unhealthy(0).filter(|_| expected == Expect::Ready);
         Ok(unhealthy.map_or(Seen::There, |why| missing(format!("ManagedResource {name} {why}"))))
     }
 
-    pub(super) fn backup_entry(&self, must_be_ready: bool) -> LookResult {
-        let uid = text(&self.shoot["status"]["uid"]);
-        let entry = backup::garden::entry(
-            text(&self.shoot["metadata"]["namespace"]),
-            &backup::garden::entry_name(self.plane(), uid),
-        );
+    pub(super) fn backup_entry(&self, expected: Expect) -> LookResult {
+        let entry = backup::garden::entry(self.shoot);
         let found = entry.find(self.garden)?;
         Ok(match found {
             None => missing(format!("BackupEntry {} does not exist in the garden", entry.key.name)),
-            Some(object) if must_be_ready => ready(&BACKUP_ENTRY, &entry.key.name, &object),
+            Some(object) if expected == Expect::Ready => ready(&BACKUP_ENTRY, &entry.key.name, &object),
             Some(_) => Seen::There,
         })
     }
@@ -219,7 +223,7 @@ impl Looker<'_> {
         records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
-    pub(super) fn extensions(&self, moment: ReconcileMoment, must_be_ready: bool) -> LookResult {
+    pub(super) fn extensions(&self, moment: ReconcileMoment, expected: Expect) -> LookResult {
         let registrations = look::registrations(self.garden)?;
         let wanted =
             extension::enabled(&self.shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
@@ -228,7 +232,7 @@ impl Looker<'_> {
             let found: Option<Value> = self.seed.find(&EXTENSION, &Key::new(self.plane(), &name))?;
             parts.push(match found {
                 None => missing(format!("Extension {name} does not exist in the seed")),
-                Some(object) if must_be_ready => ready(&EXTENSION, &name, &object),
+                Some(object) if expected == Expect::Ready => ready(&EXTENSION, &name, &object),
                 Some(_) => Seen::There,
             });
         }

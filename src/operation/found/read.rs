@@ -25,14 +25,13 @@ pub(crate) fn read(
     shoot: &Value,
     inputs: &GardenInputs,
 ) -> Result<Found, Failed> {
-    let (status, namespace) = (&shoot["status"], text(&shoot["status"]["technicalID"]));
+    let namespace = text(&shoot["status"]["technicalID"]);
     match operation {
         Operation::Create | Operation::Reconcile => Ok(Found::default()),
         Operation::Delete | Operation::ForceDelete => Ok(in_seed(&env.seed, namespace)?),
         Operation::Migrate => {
             let found = in_seed(&env.seed, namespace)?;
-            let name = garden::entry_name(namespace, text(&status["uid"]));
-            let entry = garden::entry(text(&shoot["metadata"]["namespace"]), &name);
+            let entry = garden::entry(shoot);
             let live = entry.find(&env.garden)?.unwrap_or_default();
             let owner = BackupOwner::of(text(&live["spec"]["seedName"]), shoot);
             if owner == BackupOwner::Nobody && has_etcd(&env.seed, namespace)? && !accepts_loss(shoot) {

@@ -1,8 +1,7 @@
 //! The tasks of a migration that have no counterpart in other operations. Each reads and writes, and returns at once.
 
-use serde_json::json;
-
 use crate::api::resources::MANAGED_RESOURCE;
+use crate::base::json::json;
 use crate::extension::together;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::Patch;

@@ -13,9 +13,6 @@ use super::super::inputs::GardenInputs;
 use super::super::objects::{Desired, Leaving, ObjectRow};
 use super::super::work::{Environment, Work};
 
-/// The prefix of the entry for the bucket that the Shoot has left. The garden's admission knows it.
-const SOURCE: &str = "source-";
-
 /// What the garden says about the backups.
 #[derive(Clone, Copy, Debug)]
 struct BackupTrace<'a> {
@@ -45,8 +42,8 @@ pub(in super::super) fn is_needed(
 
 /// The bucket from which the backups are copied, if they must be.
 fn bucket(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<Option<String>, Failed> {
-    let found = entry(shoot).find(&env.garden)?.unwrap_or_default();
-    let reads = source(shoot).find(&env.garden)?.unwrap_or_default();
+    let found = garden::entry(shoot).find(&env.garden)?.unwrap_or_default();
+    let reads = garden::source_entry(shoot).find(&env.garden)?.unwrap_or_default();
     let trace = BackupTrace {
         bucket: text(&found["spec"]["bucketName"]),
         source: text(&reads["spec"]["bucketName"]),
@@ -61,35 +58,23 @@ pub(in super::super) fn elsewhere(
     shoot: &Value,
     inputs: &GardenInputs,
 ) -> Result<Option<String>, Failed> {
-    let found = entry(shoot).find(&env.garden)?.unwrap_or_default();
+    let found = garden::entry(shoot).find(&env.garden)?.unwrap_or_default();
     let (bucket, source) = (text(&found["spec"]["bucketName"]), "");
     let trace = BackupTrace { bucket, source, own: text(&inputs.seed["metadata"]["uid"]) };
     Ok(decide(trace).map(str::to_owned))
 }
 
-fn entry(shoot: &Value) -> ExtensionObject {
-    let status = &shoot["status"];
-    let name = garden::entry_name(text(&status["technicalID"]), text(&status["uid"]));
-    garden::entry(text(&shoot["metadata"]["namespace"]), &name)
-}
-
-/// The entry that reads the bucket of the other seed.
-fn source(shoot: &Value) -> ExtensionObject {
-    let entry = entry(shoot);
-    garden::entry(&entry.key.namespace, &format!("{SOURCE}{}", entry.key.name))
-}
-
 /// The entry in the garden for the bucket of the other seed. With its deletion, the backups there are deleted.
 pub(in super::super) const SOURCE_ENTRY: ObjectRow = ObjectRow {
     cluster: |work| &work.env.garden.0,
-    desired: |work| vec![desired(source(&work.shoot))],
+    desired: |work| vec![desired(garden::source_entry(&work.shoot))],
     write: deploy,
     leaving,
     ..ObjectRow::NONE
 };
 
 fn desired(target: ExtensionObject) -> Desired {
-    Desired { target, wish: DesiredExtension::default(), patience: ExtensionPatience::of(&BACKUP_ENTRY) }
+    Desired { target, content: DesiredExtension::default(), patience: ExtensionPatience::of(&BACKUP_ENTRY) }
 }
 
 /// The garden accepts it only while the entry of the Shoot still names the other bucket.
@@ -104,16 +89,17 @@ fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
 }
 
 fn leaving(work: &Work) -> Result<Vec<Leaving>, Failed> {
-    Leaving::live(&work.env.garden, source(&work.shoot))
+    Leaving::live(&work.env.garden, garden::source_entry(&work.shoot))
 }
 
 /// Deletes the entry and the backups in the other bucket, without the time that deleted backups are usually kept.
 pub(in super::super) fn delete_source(work: &Work) -> Result<TaskStep, Failed> {
+    let source = garden::source_entry(&work.shoot);
     // An earlier try may have deleted it, and the garden forbids writes to an entry that is not there.
-    if source(&work.shoot).find(&work.env.garden)?.is_none() {
+    if source.find(&work.env.garden)?.is_none() {
         return Ok(TaskStep::Done);
     }
-    garden::force_deletion(&work.env.garden, &source(&work.shoot))?;
+    garden::force_deletion(&work.env.garden, &source)?;
     SOURCE_ENTRY.delete(work)
 }
 

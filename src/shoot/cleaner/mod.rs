@@ -8,13 +8,14 @@ mod kinds;
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::NAMESPACE;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta, Resource};
 use crate::base::clock::Timestamp;
 use crate::base::cut::cut;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::flow::{Failed, TaskStep};
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Client, DeleteParams, Error, ErrorVerdict, ListParams, Patch, Propagation, Seed};

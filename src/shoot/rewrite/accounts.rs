@@ -2,7 +2,7 @@
 //! When the signing key is replaced, each such ServiceAccount gets a Secret with a token of the new key, and later
 //! loses those of the old key. Clients must switch to the new tokens in between.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::refused::Refused;
 use super::rounds::Rounds;
@@ -11,6 +11,7 @@ use super::{Connect, KEY_NAME};
 use crate::api::core::{SECRET, SERVICE_ACCOUNT, Secret};
 use crate::api::meta::{Key, Metadata, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::components::managed;
 use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Error, Patch};

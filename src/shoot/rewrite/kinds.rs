@@ -1,56 +1,16 @@
 //! Resolves a list of encrypted resources to kinds: `secrets`, `deployments.apps`, `*.apps`, `*.` and `*.*`.
 
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::api::core::{API_SERVICE, SECRET};
-use crate::api::meta::{ALL_NAMESPACES, Metadata, Resource, or_default};
+use crate::api::meta::{ALL_NAMESPACES, Resource, text};
 use crate::base::sorted::SortedSet;
 use crate::flow::Failed;
+use crate::kube::discovery::{ApiGroup, ApiGroupList, ApiResourceList};
 use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
 
-use super::super::discovery::{Groups, Resources, ask};
-
-/// A version of an API group, in the server's order of preference.
-#[derive(Deserialize)]
-struct Version {
-    #[serde(rename = "groupVersion")]
-    name: String,
-    #[serde(default, deserialize_with = "or_default")]
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct Group {
-    #[serde(default, deserialize_with = "or_default")]
-    name: String,
-    #[serde(default, deserialize_with = "or_default")]
-    versions: Vec<Version>,
-}
-
-#[derive(Deserialize)]
-struct ApiResource {
-    name: String,
-    kind: String,
-    #[serde(default)]
-    namespaced: bool,
-    #[serde(default, deserialize_with = "or_default")]
-    verbs: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Registered {
-    #[serde(flatten)]
-    head: Metadata,
-    #[serde(default)]
-    spec: RegisteredSpec,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct RegisteredSpec {
-    service: Option<serde::de::IgnoredAny>,
-}
+use super::super::discovery::ask;
 
 /// The kinds that `entries` match, and what could not be determined, with reasons. Errors: the server does
 /// not answer at all.
@@ -65,12 +25,12 @@ pub(super) fn find(shoot: &Client, entries: &[String]) -> Result<(Vec<Resource>,
     if entries.iter().any(|entry| concerns(entry, "")) {
         add(&shoot, entries, "", "v1", "/api/v1", &mut kinds, &mut troubles)?;
     }
-    let wanted = |group: &Group| entries.iter().any(|entry| concerns(entry, &group.name));
+    let wanted = |group: &ApiGroup| entries.iter().any(|entry| concerns(entry, &group.name));
     if entries.iter().all(|entry| !entry.contains('.') || entry == "*.") {
         return Ok((kinds, troubles));
     }
     let foreign = foreign(&shoot)?;
-    let groups: Option<Groups<Group>> = ask(&shoot, "/apis")?;
+    let groups: Option<ApiGroupList> = ask(&shoot, "/apis")?;
     let groups = groups.map(|all| all.groups).unwrap_or_default();
     for group in groups.iter().filter(|group| wanted(group)) {
         for version in group.versions.iter().take(limits::DISCOVERY_VERSIONS_MAX) {
@@ -94,8 +54,8 @@ fn add(
     kinds: &mut Vec<Resource>,
     troubles: &mut Vec<String>,
 ) -> Result<(), Failed> {
-    let list: Resources<ApiResource> = match ask(shoot, path) {
-        Ok(list) => list.unwrap_or(Resources { resources: Vec::new() }),
+    let list: ApiResourceList = match ask(shoot, path) {
+        Ok(list) => list.unwrap_or_default(),
         Err(error) if !is_answer(&error) => return Err(error.into()),
         Err(error) => {
             let why = crate::base::error::chain(&error);
@@ -104,7 +64,7 @@ fn add(
         }
     };
     for served in list.resources {
-        let is_writable = ["list", "patch"].iter().all(|verb| served.verbs.iter().any(|own| own == verb));
+        let is_writable = served.has_verb("list") && served.has_verb("patch");
         let is_wanted = entries.iter().any(|entry| covers(entry, group, &served.name));
         let is_known = kinds.iter().any(|known| known.group == group && known.plural == *served.name);
         let is_resource = !served.name.contains('/');
@@ -133,8 +93,10 @@ fn foreign(shoot: &Client) -> Result<SortedSet<String>, Failed> {
         }
     };
     let (params, mut unread) = (ListParams::default(), None);
-    let mut see = |item| match item {
-        ListItem::Object(Registered { head, spec }) if spec.service.is_some() => add(head.metadata.name),
+    let mut see = |item: ListItem<Value>| match item {
+        ListItem::Object(object) if !object["spec"]["service"].is_null() => {
+            add(text(&object["metadata"]["name"]).to_owned());
+        }
         ListItem::Undecodable(object) => unread = Some(format!("APIService {}: {}", object.key, object.why)),
         // A name that is found twice is the same one.
         ListItem::Object(_) | ListItem::Restart => {}

@@ -3,9 +3,10 @@
 //!
 //! Only the label is stored: a restarted rewrite skips objects that already have it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::view::{RotationPhase, ShootView};
+use crate::base::json::json;
 use crate::base::sorted::SortedSet;
 use crate::flow::{Failed, TaskStep};
 use crate::kube::{Client, Patch};

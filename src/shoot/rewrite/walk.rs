@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::refused::Refused;
-use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource, or_default};
+use crate::api::meta::{ALL_NAMESPACES, Key, ObjectMeta, Resource};
 use crate::base::clock::Mono;
 use crate::flow::Failed;
 use crate::kube::{Client, Error, ErrorVerdict, ListParams};
@@ -58,13 +58,13 @@ pub(super) struct Item {
 #[derive(Deserialize)]
 struct ListedObject {
     metadata: ObjectMeta,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default)]
     secrets: Vec<AccountSecret>,
 }
 
 #[derive(Deserialize)]
 struct AccountSecret {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default)]
     name: String,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::content::{CollectedState, Entry, Gathered};
 use super::machines;
@@ -12,7 +12,8 @@ use crate::api::extensions::{
     OPERATING_SYSTEM_CONFIG, SELF_HOSTED_SHOOT_EXPOSURE, WORKER,
 };
 use crate::api::meta::{Key, Resource, text};
-use crate::backup::garden::entry_name;
+use crate::backup::garden;
+use crate::base::json::json;
 use crate::flow::Failed;
 use crate::kube::{self, ListItem, ListParams, Seed};
 use crate::limits;
@@ -78,11 +79,9 @@ pub(crate) struct ControlPlanePlace {
 
 impl ControlPlanePlace {
     pub(crate) fn of(shoot: &Value) -> Self {
-        let status = &shoot["status"];
-        let (namespace, uid) = (text(&status["technicalID"]), text(&status["uid"]));
         Self {
-            namespace: namespace.to_owned(),
-            backup: entry_name(namespace, uid),
+            namespace: text(&shoot["status"]["technicalID"]).to_owned(),
+            backup: garden::entry(shoot).key.name,
             has_workers: has_workers(shoot),
         }
     }

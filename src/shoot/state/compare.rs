@@ -1,8 +1,9 @@
 //! What a ShootState lacks, and how new content is merged into it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::meta::text;
+use crate::base::json::json;
 
 /// A list of a ShootState: its name, and the fields that identify an entry.
 struct EntryList {

@@ -1,9 +1,10 @@
 //! The content of a ShootState, with its size limited while it is collected.
 
 use ring::digest::SHA256;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::machines;
+use crate::base::json::json;
 use crate::limits;
 
 /// The SHA-256 of a content.

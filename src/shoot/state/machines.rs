@@ -5,11 +5,12 @@ use std::io::{self, Write as _};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::collect::CollectError;
 use super::content::Entry;
 use crate::api::meta::{Resource, text};
+use crate::base::json::json;
 use crate::format::base64;
 use crate::kube::{ListItem, ListParams, Seed};
 use crate::limits;

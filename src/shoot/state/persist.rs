@@ -1,6 +1,6 @@
 //! Writes the ShootState of a Shoot that leaves its seed, and makes sure that the garden has everything.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::collect::{CollectionScope, ControlPlanePlace, collect};
 use super::compare::{merge, missing};
@@ -9,6 +9,7 @@ use super::stored::{ShootState, find};
 use crate::api::gardener::SHOOT_STATE;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::TIMESTAMP;
 use crate::flow::Failed;
 use crate::format::time::rfc3339;

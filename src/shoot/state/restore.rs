@@ -1,11 +1,12 @@
 //! Reads a ShootState back on the seed to which a Shoot has moved.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::collect::referable;
 use super::stored::ShootState;
 use crate::api::core::SECRET;
 use crate::api::meta::{Key, Resource, text};
+use crate::base::json::json;
 use crate::extension::ExtensionResourceState;
 use crate::flow::Failed;
 use crate::kube::Seed;

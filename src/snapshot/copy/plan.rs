@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::base::sorted::SortedMap;
 use crate::format::human;
 use crate::format::time::rfc3339;
+use crate::snapshot::chain::{self, ChainBreak};
 use crate::snapshot::name::{Kind, Packing, Snapshot};
 
 /// The options of a copy.
@@ -139,43 +140,39 @@ fn defect(found: &Listings<'_>, snapshot: &Snapshot) -> Option<String> {
 
 /// The newest full snapshot that can be restored, with its deltas. Adds what is not in it.
 fn usable(found: &Listings<'_>, lacks: &mut Vec<String>) -> Option<SnapshotSet> {
-    let mut full = None;
+    let (mut full, mut newer) = (None, Vec::new());
     for candidate in found.source.iter().rev().filter(is_full) {
         match defect(found, candidate) {
             None => {
                 full = Some(candidate);
                 break;
             }
-            why => lacks.extend(why),
+            why => {
+                lacks.extend(why);
+                newer.push(candidate);
+            }
         }
     }
     let full = full?;
-    let (mut deltas, mut reached, mut problems) = (Vec::new(), full.name.revision, Vec::new());
-    let mut last = reached;
-    for delta in found.source.iter().filter(|snapshot| snapshot.name.kind == Kind::Delta) {
-        if !follows(delta, full) || delta.name.revision <= reached {
-            continue;
-        }
-        last = last.max(delta.name.revision);
-        if let Some(why) = defect(found, delta) {
-            problems.push(why);
-        } else if delta.name.first > reached + 1 {
-            let (from, to) = (reached + 1, delta.name.first - 1);
-            problems.push(format!(
-                "the changes from revision {from} to {to} are missing before {}",
-                delta.name.text
-            ));
-            break;
-        } else {
-            reached = delta.name.revision;
-            deltas.push(delta.clone());
-        }
+    let all: Vec<&Snapshot> = found.source.iter().collect();
+    let foreign = chain::follow(&all, full, &newer).foreign;
+    let (whole, broken): (Vec<&Snapshot>, Vec<&Snapshot>) =
+        all.into_iter().partition(|snapshot| defect(found, snapshot).is_none());
+    let mut chain = chain::follow(&whole, full, &newer);
+    // A restoration would learn from its events whether the first delta continues the full snapshot. Nobody could accept a loss then.
+    if let Some(next) = chain.apply.first().copied().filter(|next| next.name.first > full.name.revision + 1) {
+        chain.end = Some(ChainBreak::Gap { reached: full.name.revision, next });
+        chain.apply.clear();
     }
+    let set =
+        SnapshotSet { full: full.clone(), deltas: chain.apply.into_iter().cloned().collect(), lost: None };
     // Another delta may have the changes of a broken one.
-    if reached < last {
-        lacks.append(&mut problems);
-    }
-    Some(SnapshotSet { full: full.clone(), deltas, lost: None })
+    let reached = set.newest().name.revision;
+    let is_needed =
+        |delta: &&Snapshot| !is_full(delta) && delta.name.revision > reached && !foreign.contains(delta);
+    lacks.extend(broken.into_iter().filter(is_needed).filter_map(|delta| defect(found, delta)));
+    lacks.extend(chain.end.map(|end| end.to_string()));
+    Some(set)
 }
 
 /// Why etcd would restore something else in the target: a snapshot there is newer than the set. If the target has the whole set, etcd has

@@ -51,12 +51,14 @@ fn the_newest_complete_set_is_copied() {
     };
     let (seven, nine) = (named("F7@1"), named("F9@5"));
     let rotten = format!("snapshot {}! is broken: rotten", named("F9@5")).replace('!', ".final");
-    let gap = format!("the changes from revision 10 to 10 are missing before {}", named("D11-12@6"));
+    let gap = format!("revisions 10 to 10 are in no snapshot, and {} follows", named("D11-12@6"));
+    let late = format!("snapshot {} is broken: rotten", named("D10-11@3"));
+    let overlap = format!("{} and {} contain the same revisions", named("D10-11@6"), named("D11-13@7"));
     let newer = |name: &str, end: &str| {
         let (name, end) = (named(name), named(end));
         format!("the target has a newer snapshot {name}, which etcd would restore instead of {end}")
     };
-    let table: [(&str, &str, &str, u64, &str, String, String); 18] = [
+    let table: [(&str, &str, &str, u64, &str, String, String); 21] = [
         // A final one is there.
         ("F9@5!", "", "", 0, "at once", "copy 9".to_owned(), "copy 9".to_owned()),
         ("F7@1 F9@5! D10-11@6 D12-13@7", "", "", 0, "", "copy 9 11 13".to_owned(), "copy 9 11 13".to_owned()),
@@ -143,6 +145,26 @@ fn the_newest_complete_set_is_copied() {
             "another has its changes",
             "copy 9 12".to_owned(),
             "copy 9 12".to_owned(),
+        ),
+        // The clock went back, or two deltas contain the same revisions.
+        ("F9@5! D10-11@3 D12-13@4", "", "", 0, "", "copy 9 11 13".to_owned(), "copy 9 11 13".to_owned()),
+        (
+            "F9@5! D10-11@3",
+            "",
+            "D10-11@3",
+            0,
+            "",
+            format!("refuse: {late}"),
+            format!("copy 9: {late}{}", lost(9)),
+        ),
+        (
+            "F9@5! D10-11@6 D11-13@7",
+            "",
+            "",
+            0,
+            "",
+            format!("refuse: {overlap}"),
+            format!("copy 9 11: {overlap}{}", lost(11)),
         ),
         // What the target has.
         ("F9@5!", "F7@1! F9@5", "", 0, "", "copy 9".to_owned(), "copy 9".to_owned()),

@@ -4,12 +4,13 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde_json::Value;
 
+use crate::api::meta::text;
 use crate::base::clock::{Clock, Mono};
+use crate::base::json::json;
 use crate::base::stop::Stop;
 use crate::base::thread;
-use crate::format::view;
 use crate::limits;
 use crate::snapshot::error::Error;
 use crate::snapshot::gateway::EtcdGateway;
@@ -33,41 +34,16 @@ struct KeptLease {
     due: Mono,
 }
 
-#[derive(Deserialize)]
-struct LeaseList {
-    #[serde(default)]
-    leases: Vec<LeaseName>,
-}
-
-#[derive(Deserialize)]
-struct LeaseName {
-    #[serde(rename = "ID")]
-    id: String,
-}
-
-#[derive(Deserialize)]
-struct RenewalLine {
-    result: Renewal,
-}
-
-#[derive(Deserialize)]
-struct Renewal {
-    /// In seconds; absent if the lease is gone.
-    #[serde(rename = "TTL", default)]
-    ttl: String,
-}
-
 impl LeaseKeeper {
     /// Renews all leases of an etcd once, and starts the thread that repeats it. An etcd without leases needs no thread. Errors: etcd
     /// does not answer, or the thread does not start.
     pub(super) fn start(etcd: EtcdGateway, clock: Clock) -> Result<Self, Error> {
         let doing = "ask etcd for its leases";
         let answer = etcd.ask("lease/leases", b"{}", doing, limits::ETCD_LEASES_BYTES_MAX)?;
-        let list: LeaseList = view::parse(&answer)
-            .map_err(|error| Error::Refused { doing: doing.to_owned(), why: error.to_string() })?;
         let mut leases = Vec::new();
-        for LeaseName { id } in list.leases {
-            if let Some(time) = renew(&etcd, &id)? {
+        for id in answer["leases"].as_array().into_iter().flatten().map(|lease| text(&lease["ID"])) {
+            if let Some(time) = renew(&etcd, id)? {
+                let id = id.to_owned();
                 leases.push(KeptLease { id, due: clock.mono().saturating_add(time / PART) });
             }
         }
@@ -115,24 +91,24 @@ fn keep(etcd: &EtcdGateway, mut leases: Vec<KeptLease>, stop: &Stop, clock: &Clo
 /// Renews a lease. Returns its whole time; `None` if it is gone.
 fn renew(etcd: &EtcdGateway, id: &str) -> Result<Option<Duration>, Error> {
     let doing = "renew a lease of etcd";
-    let body = serde_json::json!({ "ID": id }).to_string();
+    let body = json!({ "ID": id }).to_string();
     let answer = etcd.ask("lease/keepalive", body.as_bytes(), doing, limits::SNAPSHOT_ANSWER_BYTES_MAX)?;
-    time_of(&answer).map_err(|error| Error::Refused { doing: doing.to_owned(), why: error })
+    time_of(&answer).map_err(|why| Error::Refused { doing: doing.to_owned(), why: why.to_owned() })
 }
 
-fn time_of(answer: &[u8]) -> Result<Option<Duration>, String> {
-    let line: RenewalLine = view::parse(answer).map_err(|error| error.to_string())?;
-    let ttl = line.result.ttl;
-    if ttl.is_empty() {
-        return Ok(None);
-    }
-    let seconds: i64 = ttl.parse().map_err(|_| "its answer has no time".to_owned())?;
+/// A lease that is gone has no time.
+fn time_of(answer: &Value) -> Result<Option<Duration>, &'static str> {
+    const BAD: &str = "its answer has no time";
+    let renewal = answer["result"].as_object().ok_or(BAD)?;
+    let Some(ttl) = renewal.get("TTL") else { return Ok(None) };
+    let seconds: i64 = text(ttl).parse().map_err(|_| BAD)?;
     Ok(u64::try_from(seconds).ok().filter(|seconds| *seconds > 0).map(Duration::from_secs))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::view;
 
     #[test]
     fn a_renewal_tells_the_time_of_a_lease() {
@@ -143,11 +119,11 @@ mod tests {
             ),
             (r#"{"result":{"header":{"revision":"2"},"ID":"7"}}"#, Ok(None)),
             (r#"{"result":{"ID":"7","TTL":"-1"}}"#, Ok(None)),
-            (r#"{"result":{"ID":"7","TTL":"x"}}"#, Err("its answer has no time".to_owned())),
+            (r#"{"result":{"ID":"7","TTL":"x"}}"#, Err("its answer has no time")),
         ];
         for (answer, expected) in table {
-            assert_eq!(time_of(answer.as_bytes()), expected, "{answer}");
+            assert_eq!(time_of(&view::json(answer.as_bytes()).unwrap()), expected, "{answer}");
         }
-        assert!(time_of(b"{}").is_err());
+        assert!(time_of(&json!({})).is_err());
     }
 }

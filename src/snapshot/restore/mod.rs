@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::chain;
 use super::check;
 use super::directory::sync;
 use super::error::Error;
@@ -22,7 +23,6 @@ pub(crate) use paths::EtcdPaths;
 use replay::{REMEDY, Replay};
 
 mod apply;
-mod chain;
 mod leases;
 mod member;
 mod paths;
@@ -161,14 +161,16 @@ fn deltas_of<'a>(
     broken: &[&Snapshot],
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<&'a Snapshot>, Error> {
-    let chain = chain::follow(all, full, broken).map_err(|gap| {
-        Error::Unusable(format!(
-            "the delta snapshots of {} after {} cannot be restored: {gap}. {REMEDY}: the first one to move is {}",
+    let all: Vec<&Snapshot> = all.iter().collect();
+    let chain = chain::follow(&all, full, broken);
+    if let Some(end) = chain.end {
+        return Err(Error::Unusable(format!(
+            "the delta snapshots of {} after {} cannot be restored: {end}. {REMEDY}: the first one to move is {}",
             store.place(),
             full.name.text,
-            gap.at().name.text
-        ))
-    })?;
+            end.at().name.text
+        )));
+    }
     let (place, full) = (store.place(), &full.name.text);
     for delta in chain.foreign {
         let name = &delta.name.text;

@@ -9,8 +9,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::apply::{self, DeltaProgress, Mismatch};
 use super::leases::LeaseKeeper;
 use super::paths::EtcdPaths;
@@ -204,17 +202,11 @@ fn free_ports() -> std::io::Result<[u16; 2]> {
     Ok([one.local_addr()?.port(), other.local_addr()?.port()])
 }
 
-#[derive(Deserialize)]
-struct DatabaseStatus {
-    #[serde(default)]
-    revision: u64,
-}
-
 fn revision_of(etcdutl: &Path, database: &Path) -> Result<u64, Error> {
     let text = program::describe(etcdutl, database)?;
-    let status: DatabaseStatus = view::parse(&text).map_err(|error| Error::Refused {
+    let status = view::json(&text).map_err(|error| Error::Refused {
         doing: format!("check a database with {}", etcdutl.display()),
         why: format!("its output is not JSON: {error}"),
     })?;
-    Ok(status.revision)
+    Ok(status["revision"].as_u64().unwrap_or_default())
 }

@@ -1,9 +1,7 @@
 //! The etcd to which deltas are applied, over its JSON gateway.
 
-use serde::Deserialize;
-
 use super::apply::DeltaTarget;
-use crate::format::view;
+use crate::api::meta::text;
 use crate::limits;
 use crate::snapshot::delta::{DeltaEvent, DeltaStep};
 use crate::snapshot::error::Error;
@@ -18,19 +16,6 @@ pub(super) struct EtcdTarget {
     gateway: EtcdGateway,
     /// How much was written since the last clean-up.
     written: usize,
-}
-
-#[derive(Deserialize)]
-struct TransactionAnswer {
-    header: AnswerHeader,
-    #[serde(default)]
-    succeeded: bool,
-}
-
-#[derive(Deserialize)]
-struct AnswerHeader {
-    #[serde(default)]
-    revision: String,
 }
 
 impl EtcdTarget {
@@ -63,13 +48,10 @@ impl DeltaTarget for EtcdTarget {
         // It describes each change, in some hundred bytes.
         let bytes_max = limits::SNAPSHOT_ANSWER_BYTES_MAX + step.events.len() * 512;
         let answer = self.gateway.ask("kv/txn", &body, doing, bytes_max)?;
-        let refused = |why: String| Error::Refused { doing: doing.to_owned(), why };
-        let answer: TransactionAnswer = view::parse(&answer).map_err(|error| refused(error.to_string()))?;
-        if !answer.succeeded {
-            return Ok(None);
-        }
-        let revision = answer.header.revision.parse();
-        revision.map(Some).map_err(|_| refused("its answer has no revision".to_owned()))
+        let revision = text(&answer["header"]["revision"]).parse();
+        let why = || "its answer has no revision".to_owned();
+        let revision = revision.map_err(|_| Error::Refused { doing: doing.to_owned(), why: why() })?;
+        Ok((answer["succeeded"] == true).then_some(revision))
     }
 }
 

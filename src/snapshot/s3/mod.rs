@@ -272,14 +272,14 @@ impl S3 {
     fn pages<T>(
         &self,
         doing: &str,
-        kind: (&'static str, &'static str),
+        kind: &ListKind,
         read: impl Fn(&str, ListRequest<'_>) -> Result<Page<T>, &'static str>,
     ) -> Result<Vec<T>, Error> {
         let refused = |why: String| Error::Refused { doing: self.doing(doing), why };
         let until = self.real.mono().saturating_add(self.pace.list);
         let (mut all, mut next) = (Vec::new(), Vec::new());
         for _ in 0..limits::SNAPSHOT_LIST_PAGES_MAX {
-            let mut query = vec![kind, ("prefix", self.folder.as_str())];
+            let mut query = vec![(kind.parameter, kind.value), ("prefix", self.folder.as_str())];
             query.extend(next.iter().map(|(name, value): &(&str, String)| (*name, value.as_str())));
             let total = until.saturating_sub(self.real.mono()).min(self.pace.answer);
             if total.is_zero() {
@@ -301,6 +301,15 @@ impl S3 {
     }
 }
 
+/// The parameter of a request that says what is listed.
+struct ListKind {
+    parameter: &'static str,
+    value: &'static str,
+}
+
+const OBJECTS: ListKind = ListKind { parameter: "list-type", value: "2" };
+const UPLOADS: ListKind = ListKind { parameter: "uploads", value: "" };
+
 /// Whether a text of the server is safe to display.
 fn is_word(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_".contains(&c))
@@ -312,7 +321,7 @@ impl SnapshotStore for S3 {
     }
 
     fn list(&self) -> Result<Vec<Snapshot>, Error> {
-        self.pages("list snapshots", ("list-type", "2"), list::objects).map(name::snapshots)
+        self.pages("list snapshots", &OBJECTS, list::objects).map(name::snapshots)
     }
 
     fn open(&self, snapshot: &Snapshot) -> Result<Box<dyn Read + '_>, Error> {
@@ -329,7 +338,7 @@ impl SnapshotStore for S3 {
     }
 
     fn sweep(&self, now: Timestamp) -> Result<(), Error> {
-        let all = self.pages("list uploads that were not finished", ("uploads", ""), list::uploads)?;
+        let all = self.pages("list uploads that were not finished", &UPLOADS, list::uploads)?;
         let is_old = |upload: &Unfinished| now.unix().saturating_sub(upload.begun.unix()) > LEFTOVER_S;
         for Unfinished { key, id, .. } in all.into_iter().filter(is_old) {
             let query = [("uploadId", id.as_str())];

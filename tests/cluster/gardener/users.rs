@@ -31,6 +31,6 @@ pub(crate) fn write_extension(garden: &Cluster, (seed, account): (&str, &str), p
 pub(crate) fn client(path: &Path) -> Result<Client> {
     let doing = || format!("client with {}", path.display());
     let text = fs::read_to_string(path).doing(doing)?;
-    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|parsed| parsed.select(""));
+    let connection = kubeconfig::parse(&text, Path::new("/")).and_then(|parsed| parsed.current());
     Client::new(connection.doing(doing)?, Options::default()).doing(doing)
 }

@@ -39,6 +39,7 @@ pub mod kubelet;
 pub mod ledger;
 pub mod network;
 pub mod object;
+pub mod owner;
 pub mod routes;
 pub mod scene;
 pub mod server;

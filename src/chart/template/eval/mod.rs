@@ -10,7 +10,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::ast::{Branch, Command, NodeKind, Operand, Pipe, TemplateNode, Tree};
-use super::error::{Error, Fault};
+use super::error::{Error, ExecutedNode, Fault};
 use super::functions::regex::Expression;
 use super::stack::StackGuard;
 use super::{Options, format};
@@ -439,7 +439,8 @@ impl<'t> Exec<'t, '_> {
             At::Nothing => Error::exec(self.tree.name.clone(), None, fault.into()),
             at => {
                 let location = self.tree.source.location(at.pos());
-                Error::exec(location, Some((self.tree.name.clone(), at.to_string())), fault.into())
+                let executing = ExecutedNode { name: self.tree.name.clone(), node: at.to_string() };
+                Error::exec(location, Some(executing), fault.into())
             }
         }
     }

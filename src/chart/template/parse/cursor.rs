@@ -47,7 +47,7 @@ impl<'a> Parser<'a> {
         }
         let text = self.tokens.error.clone();
         let line = |pos| lex::line(&self.source.text, pos);
-        let Some(line) = self.frame.action.map(line).filter(|begin| *begin != line(token.pos)) else {
+        let Some(line) = self.scope.action.map(line).filter(|begin| *begin != line(token.pos)) else {
             return self.error(text);
         };
         let name = &self.source.name;

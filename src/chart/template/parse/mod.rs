@@ -25,7 +25,7 @@ pub(super) fn parse(name: &str, text: &TextSlice, guard: StackGuard) -> Result<V
         at: 0,
         furthest: 0,
         dollar: Rc::from("$"),
-        frame: Frame::default(),
+        scope: DefinitionScope::default(),
         trees: Vec::new(),
         guard,
         nodes: Vec::new(),
@@ -44,7 +44,7 @@ struct Parser<'a> {
     furthest: usize,
     /// The name of the variable that always exists.
     dollar: Rc<str>,
-    frame: Frame,
+    scope: DefinitionScope,
     trees: Vec<Tree>,
     guard: StackGuard,
     // Nodes of incomplete lists, the innermost last: each list is allocated in its final size.
@@ -60,7 +60,7 @@ fn taken<T>(stack: &mut Vec<T>, mark: usize) -> Box<[T]> {
 
 /// The state of one definition.
 #[derive(Default)]
-struct Frame {
+struct DefinitionScope {
     /// Variables besides `$`.
     variables: Vec<Rc<str>>,
     /// The start of the current action.
@@ -93,9 +93,9 @@ impl<'a> Parser<'a> {
                 let start = self.at;
                 self.next();
                 if self.next_non_space().kind == Kind::Define {
-                    let outer = std::mem::take(&mut self.frame);
+                    let outer = std::mem::take(&mut self.scope);
                     self.definition()?;
-                    self.frame = outer;
+                    self.scope = outer;
                     continue;
                 }
                 self.at = start;
@@ -160,9 +160,9 @@ impl<'a> Parser<'a> {
                 Ok(Item::Node(TemplateNode { pos: token.pos, kind: NodeKind::Text(text) }))
             }
             Kind::LeftDelim => {
-                self.frame.action = Some(token.pos);
+                self.scope.action = Some(token.pos);
                 let item = self.action();
-                self.frame.action = None;
+                self.scope.action = None;
                 item
             }
             _ => Err(self.unexpected(&token, "input")),
@@ -197,7 +197,7 @@ impl<'a> Parser<'a> {
         if token.kind != Kind::RightDelim {
             return Err(self.unexpected(&token, &format!("{{{{{word}}}}}")));
         }
-        match self.frame.range_depth {
+        match self.scope.range_depth {
             0 => Err(self.error(format!("{{{{{word}}}}} outside {{{{range}}}}"))),
             _ => Ok(()),
         }
@@ -212,17 +212,17 @@ impl<'a> Parser<'a> {
     }
 
     fn control(&mut self, context: &str, kind: fn(Box<Branch>) -> NodeKind) -> Result<TemplateNode, Error> {
-        let variables = self.frame.variables.len();
+        let variables = self.scope.variables.len();
         let pipe = self.pipeline(context, Kind::RightDelim)?;
         let depth = u32::from(context == "range");
-        self.frame.range_depth += depth;
+        self.scope.range_depth += depth;
         let (list, end) = self.item_list()?;
-        self.frame.range_depth -= depth;
+        self.scope.range_depth -= depth;
         let otherwise = match end {
             Item::Else => Some(self.otherwise(context)?),
             _ => None,
         };
-        self.frame.variables.truncate(variables);
+        self.scope.variables.truncate(variables);
         Ok(TemplateNode { pos: pipe.pos, kind: kind(Box::new(Branch { pipe, list, otherwise })) })
     }
 
@@ -248,9 +248,9 @@ impl<'a> Parser<'a> {
         let token = self.next_non_space();
         let name = self.template_name(&token, "block clause")?;
         let pipe = self.pipeline("block clause", Kind::RightDelim)?;
-        let outer = std::mem::take(&mut self.frame);
+        let outer = std::mem::take(&mut self.scope);
         self.body(name.clone(), "block clause")?;
-        self.frame = outer;
+        self.scope = outer;
         Ok(Item::Node(TemplateNode {
             pos: token.pos,
             kind: NodeKind::Template { name, pipe: Some(Box::new(pipe)) },
@@ -320,7 +320,7 @@ impl<'a> Parser<'a> {
             }
             let name: Rc<str> = Rc::from(variable.text);
             pipe.declared.push(name.clone());
-            self.frame.variables.push(name);
+            self.scope.variables.push(name);
             if !comma {
                 pipe.assigns = next.kind == Kind::Assign;
                 return Ok(());
@@ -448,7 +448,7 @@ impl<'a> Parser<'a> {
     }
 
     fn variable(&mut self, text: &str) -> Result<OperandKind, Error> {
-        let mut known = std::iter::once(&self.dollar).chain(&self.frame.variables);
+        let mut known = std::iter::once(&self.dollar).chain(&self.scope.variables);
         match known.find(|known| &***known == text) {
             Some(known) => Ok(OperandKind::Variable { name: known.clone(), fields: self.source.piece(0, 0) }),
             None => {
@@ -459,12 +459,12 @@ impl<'a> Parser<'a> {
     }
 
     fn parenthesized(&mut self) -> Result<Pipe, Error> {
-        if self.frame.paren_depth >= TEMPLATE_PARENTHESES_MAX || !self.guard.has_room() {
+        if self.scope.paren_depth >= TEMPLATE_PARENTHESES_MAX || !self.guard.has_room() {
             return Err(self.error("max expression depth exceeded"));
         }
-        self.frame.paren_depth += 1;
+        self.scope.paren_depth += 1;
         let pipe = self.pipeline("parenthesized pipeline", Kind::RightParen);
-        self.frame.paren_depth -= 1;
+        self.scope.paren_depth -= 1;
         pipe
     }
 }

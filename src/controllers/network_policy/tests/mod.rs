@@ -34,7 +34,7 @@ impl Stage {
             policy_watches,
             networks: Networks::read(networks),
             additional: Vec::new(),
-            rules: central::to_api_server(&endpoints, None),
+            rules: central::to_api_server(&endpoints, &[], 443),
             shoot: Some(ShootNetworks::default()),
             version: 0,
         }
@@ -166,7 +166,7 @@ fn policies_are_those_of_upstream() {
         ("shoot--p--s2", ["extension-provider-lab-ms68p", "extension-provider-lab-smkst"]);
     let mut stage = Stage::new(&json!({"pods": "10.2.0.0/16", "services": "10.1.0.0/16"}));
     let endpoints = json!({"subsets": [{"addresses": [{"ip": "10.77.0.1"}], "ports": [{"port": 26_443, "protocol": "TCP"}]}]});
-    stage.rules = central::to_api_server(&endpoints, None);
+    stage.rules = central::to_api_server(&endpoints, &[], 443);
     let cluster = json!({"spec": {"shoot": {"spec": {"networking": {"ipFamilies": ["IPv4"], "services": "100.64.0.0/13"}}}}});
     stage.shoot = Some(ShootNetworks::read(&cluster));
     stage.namespace(shoot, &[("gardener.cloud/role", "shoot")]);
@@ -309,11 +309,11 @@ fn the_api_server_is_reached_by_endpoints_and_name() {
         json!({"to": to, "ports": [{"port": port, "protocol": "TCP"}]})
     };
     let resolved: Vec<std::net::IpAddr> = vec!["203.0.113.9".parse().unwrap(), "fd00::9".parse().unwrap()];
-    let named = Some((resolved.as_slice(), 443));
+    let (named, unnamed) = (resolved.as_slice(), &resolved[..0]);
     let table = [
         (
             json!([subset(&["10.0.0.2", "10.0.0.1", "10.0.0.2"], 6443)]),
-            None,
+            unnamed,
             Some(vec![rule(&["10.0.0.1/32", "10.0.0.2/32"], 6443)]),
         ),
         (
@@ -326,12 +326,16 @@ fn the_api_server_is_reached_by_endpoints_and_name() {
             ]),
         ),
         // A rule without addresses would allow everything.
-        (json!([{"notReadyAddresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 6443}]}]), None, None),
+        (json!([{"notReadyAddresses": [{"ip": "10.0.0.1"}], "ports": [{"port": 6443}]}]), unnamed, None),
         (json!(null), named, Some(vec![rule(&["203.0.113.9/32", "fd00::9/128"], 443)])),
-        (json!(null), None, None),
+        (json!(null), unnamed, None),
     ];
     for (subsets, resolved, expected) in table {
-        assert_eq!(central::to_api_server(&json!({"subsets": subsets}), resolved), expected, "{subsets}");
+        assert_eq!(
+            central::to_api_server(&json!({"subsets": subsets}), resolved, 443),
+            expected,
+            "{subsets}"
+        );
     }
 }
 

@@ -1,7 +1,6 @@
 //! The identity of the cluster of a Shoot.
 
-use serde_json::json;
-
+use crate::base::json::json;
 use crate::components::archive;
 use crate::components::cluster_identity::{NAME, ORIGIN_KEY};
 use crate::components::managed::{Managed, manifests};

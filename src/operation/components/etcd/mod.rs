@@ -1,8 +1,9 @@
 //! The etcds of a Shoot, `etcd-main` and `etcd-events`: [`plain`], which the agent runs itself, or [`druid`], which an
 //! etcd-druid runs.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::base::json::json;
 use crate::components::archive;
 use crate::config::control_plane::EtcdVolume;
 

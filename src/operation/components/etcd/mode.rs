@@ -4,11 +4,12 @@
 //! Without one, the choice was written to the namespace when the Shoot was created: while a Shoot is created or restored, there
 //! is no Etcd object yet.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Role, druid};
 use crate::api::core::{NAMESPACE, STATEFUL_SET};
 use crate::api::meta::{Key, Metadata, annotation};
+use crate::base::json::json;
 use crate::config::control_plane::EtcdMode;
 use crate::kube::{Error, Patch, Seed};
 

@@ -1,9 +1,10 @@
 //! The arguments that depend on the Shoot.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Input, WILDCARD_PATH, settings};
 use crate::api::meta::text;
+use crate::base::json::json;
 use crate::components::content::{CIPHER_SUITES, switches};
 use crate::format::duration;
 

@@ -1,7 +1,8 @@
 //! The configuration of the kube-apiserver's encryption in etcd.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::managed::unique_secret;
 use crate::format::base64;

@@ -2,12 +2,14 @@
 //! Secrets that it reads, as the Go gardenlet writes them. `docs/differences.md` lists the differences and their
 //! reasons.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::apply::{Keep, apply, apply_keeping};
+use crate::components::exposure::KUBE_APISERVER;
 use crate::components::{archive, content};
 use crate::kube::{Error, Seed};
 use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
@@ -28,7 +30,7 @@ pub(crate) use references::read;
 pub use references::{Texts, references};
 
 /// The name of Deployment, Service and PodDisruptionBudget.
-pub(crate) const NAME: &str = "kube-apiserver";
+pub(crate) const NAME: &str = KUBE_APISERVER;
 
 /// The volume of the certificate for a wildcard domain.
 const WILDCARD: &str = "tls-sni-0";

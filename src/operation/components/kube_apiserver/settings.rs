@@ -1,11 +1,12 @@
 //! The ConfigMaps and Secrets that the kube-apiserver reads its settings from.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::references::{AUDIT, AUTHENTICATION, AUTHORIZATION, authorizer_kubeconfig, plugin_kubeconfig};
 use super::{Setting, Texts, config_map};
 use crate::api::core::SECRET;
 use crate::api::meta::text;
+use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::content::unique_config_map;
 use crate::components::managed::unique_secret;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::super::evidence::{LookResult, Looker, Seen, missing, only_in_the_log};
 use super::super::super::facts::Facts;
@@ -18,6 +18,7 @@ use crate::api::core::{DEPLOYMENT, POD, SERVICE};
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::components::{exposure, rollout};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch};
@@ -33,7 +34,7 @@ use crate::shoot::{Outside, RotationPhase, ShootView, addresses, issuer, wildcar
 const PODS: &str = "app=kubernetes,role=apiserver";
 
 pub(crate) static COMPONENT: Component = Component {
-    images: &["kube-apiserver"],
+    images: &[NAME],
     certificates,
     workloads: &[Workload::Deployment(NAME)],
     stops: Turn::Server,
@@ -278,7 +279,7 @@ fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let mut objects = super::fill(&super::Input {
         namespace,
         kubernetes,
-        image: &work.env.images.find("kube-apiserver", &view.kubernetes_version)?,
+        image: &work.env.images.find(NAME, &view.kubernetes_version)?,
         replicas: wanted,
         services: &view.services,
         external_hostname: &view.internal.server(),

@@ -1,9 +1,10 @@
 //! The kube-controller-manager of a Shoot without workers: Deployment, Service and PodDisruptionBudget.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::kube_apiserver::runtime_config;
 use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::components::apply::{Keep, apply, apply_keeping};
 use crate::components::archive;

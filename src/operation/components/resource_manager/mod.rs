@@ -1,12 +1,11 @@
 //! The applier of a Shoot's ManagedResources: a part of this program, in place of a gardener-resource-manager.
 
-use serde_json::json;
-
 use crate::api::core::DEPLOYMENT;
 use crate::api::meta::Key;
 use crate::base::error::chain;
+use crate::base::json::json;
 use crate::components::managed::{Managed, manifests};
-use crate::components::{archive, exposure};
+use crate::components::{archive, exposure, webhooks};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::runtime::write;
 use crate::shoot::access;
@@ -22,7 +21,7 @@ use super::managed_resource;
 use super::workload::Workload;
 
 /// The applier of a Shoot that another gardenlet deployed.
-const NAME: &str = "gardener-resource-manager";
+const NAME: &str = webhooks::NAME;
 
 const MANAGED_RESOURCE: &str = "shoot-core-gardener-resource-manager";
 
@@ -105,10 +104,10 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
 
 fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let state = work.env.served.state(work.plane());
-    match state.map(|state| state.standing) {
+    match state.map(|state| state.serving) {
         Some(ServingState::Served | ServingState::LeftToOther) => Ok(TaskStep::Done),
-        Some(standing) => {
-            Ok(TaskStep::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {standing}")))
+        Some(serving) => {
+            Ok(TaskStep::again(STORE_PERIOD, format!("the applier does not serve the Shoot yet: {serving}")))
         }
         None => Ok(TaskStep::again(STORE_PERIOD, "the applier has not checked the Shoot yet")),
     }

@@ -1,7 +1,8 @@
 //! Information for components and people in the cluster of a Shoot.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::base::json::json;
 use crate::components::archive;
 use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};

@@ -3,9 +3,9 @@
 use std::any::Any as StdAny;
 
 use ring::digest;
-use serde_json::json;
 
 use super::{Function, fixed};
+use crate::base::json::json;
 use crate::chart::value::Type::{Int, List, Native, Str, Uint32};
 use crate::chart::value::{GoString, Object, Value};
 use crate::format::hex;

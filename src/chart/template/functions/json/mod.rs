@@ -5,7 +5,7 @@ mod scan;
 use super::{Args, Cause, Function, FunctionResult, fixed};
 use crate::chart::value::Type::{Any, Str};
 use crate::chart::value::{Budget, GoString, List, ListKind, Map, Numbers, Value};
-use crate::format::{base64, number};
+use crate::format::{base64, number, view};
 use crate::limits::TEMPLATE_OUTPUT_BYTES_MAX;
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -64,7 +64,7 @@ fn unmarshal_error(value: &Value, wanted: &str) -> String {
 
 /// Broken characters in a string become U+FFFD, as in Go.
 fn decode(text: &[u8]) -> Result<Value, String> {
-    match serde_json::from_str::<serde_json::Value>(&String::from_utf8_lossy(text)) {
+    match view::json(String::from_utf8_lossy(text).as_bytes()) {
         Ok(json) => Ok(Value::from_json(&json, Numbers::Float64Always)),
         Err(e) => Err(scan::mistake(text).unwrap_or_else(|| e.to_string())),
     }

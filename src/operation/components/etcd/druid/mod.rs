@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Input, Role};
 use crate::api::core::VALIDATING_WEBHOOK_CONFIGURATION;
@@ -11,6 +11,7 @@ use crate::api::gardener::OPERATION;
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, Resource, annotation, text};
 use crate::api::patch::difference;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::TIMESTAMP;
 use crate::flow::{Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::time::parse_rfc3339;
+use crate::format::view;
 
 /// The maximum length of a failure's text.
 const WORDS_MAX: usize = 500;
@@ -25,7 +26,7 @@ impl EndedPod {
     pub(crate) fn read(pod: &Value) -> Option<Self> {
         let ended = &pod["status"]["containerStatuses"][0]["state"]["terminated"];
         let message = text(&ended["message"]).trim();
-        let told: Value = serde_json::from_str(message).unwrap_or_default();
+        let told = view::json(message.as_bytes()).unwrap_or_default();
         let exit_code = ended["exitCode"].as_i64().unwrap_or_default();
         let failure = match told["error"].as_str() {
             Some(error) => Some(error.to_owned()),

@@ -2,11 +2,12 @@
 //! same as an etcd-druid's, so that a druid can take the objects over. Probes use the metrics listener, because a
 //! kubelet has no client certificate.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Input, Role};
 use crate::api::core::{CONFIG_MAP, POD_DISRUPTION_BUDGET, SERVICE, STATEFUL_SET};
 use crate::api::meta::{Key, Resource, text};
+use crate::base::json::json;
 use crate::components::apply::apply;
 use crate::components::managed::sha256_hex;
 use crate::kube::{Error, Seed};
@@ -115,6 +116,20 @@ mod tests {
     use crate::config::control_plane::EtcdVolume;
     use crate::operation::components::etcd::tests::input;
 
+    /// Settings for snapshots of the Shoot of [`input`].
+    pub(super) fn settings(store: snapshots::Store<'_>) -> Snapshots<'_> {
+        Snapshots {
+            store,
+            entry: "shoot--p--s2--0a1b",
+            image: "registry.example.org/gardenlet:1",
+            keep: 7,
+            schedule: "12 22 * * *",
+            window: ("220000+0000", "230000+0000"),
+            is_suspended: false,
+            now: crate::base::clock::Timestamp::default(),
+        }
+    }
+
     const IMAGE: &str = "gcr.io/etcd-development/etcd:v3.5.27";
 
     #[test]
@@ -133,18 +148,8 @@ mod tests {
         let volume = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
         let input = input(Role::Main, &volume);
         let mut all = Vec::new();
-        let of = |store| Snapshots {
-            store,
-            entry: "shoot--p--s2--0a1b",
-            image: "registry.example.org/gardenlet:1",
-            keep: 7,
-            schedule: "12 22 * * *",
-            window: ("220000+0000", "230000+0000"),
-            is_suspended: false,
-            now: crate::base::clock::Timestamp::default(),
-        };
         for store in [snapshots::Store::Directory("/var/lib/snapshots/"), snapshots::Store::Bucket] {
-            let snapshots = of(store);
+            let snapshots = settings(store);
             let [.., (_, mut set)] = objects(&input, IMAGE, DRUID);
             assert!(!snapshots::are_on(&set));
             let plain = set.clone();
@@ -170,17 +175,17 @@ mod tests {
             json!({"data": data})
         };
         let with = |more: &str| {
-            snapshots::lack(&secret(&["accessKeyID", "secretAccessKey", "bucketName", more]))
+            snapshots::unfit(&secret(&["accessKeyID", "secretAccessKey", "bucketName", more]))
                 .unwrap_or_default()
         };
         assert_eq!((with("region"), with("endpoint")), (String::new(), String::new()));
-        assert!(with("s3ForcePathStyle").starts_with("Secret etcd-backup has no region: "));
+        assert!(with("s3ForcePathStyle").starts_with("has no region: "));
         let why =
-            snapshots::lack(&secret(&["accessKeyID", "secretAccessKey", "bucketName", "region", "roleARN"]))
+            snapshots::unfit(&secret(&["accessKeyID", "secretAccessKey", "bucketName", "region", "roleARN"]))
                 .unwrap();
-        assert!(why.starts_with("Secret etcd-backup has roleARN, which is not supported: "), "{why}");
-        let why = snapshots::lack(&secret(&["bucketName", "token"])).unwrap();
-        assert!(why.starts_with("Secret etcd-backup has no accessKeyID, secretAccessKey, region: "), "{why}");
+        assert!(why.starts_with("has roleARN, which is not supported: "), "{why}");
+        let why = snapshots::unfit(&secret(&["bucketName", "token"])).unwrap();
+        assert!(why.starts_with("has no accessKeyID, secretAccessKey, region: "), "{why}");
     }
 
     #[test]

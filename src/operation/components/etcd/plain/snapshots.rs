@@ -2,13 +2,15 @@
 //! empty volume, and the CronJob that takes snapshots. Both run the agent's own program. An init container copies it to
 //! the etcd pod, because it has to start etcd in the image of etcd.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Input;
-use crate::api::core::CRON_JOB;
+use crate::api::core::{self, CRON_JOB};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::components::apply::{Keep, patch};
+use crate::flow::Failed;
 use crate::format::time::rfc3339;
 use crate::kube::{Error, Patch, Seed};
 use crate::runtime::write;
@@ -238,10 +240,14 @@ pub fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
     write::delete(seed, &CRON_JOB, &Key::new(namespace, NAME)).map(drop)
 }
 
-/// What is wrong with a bucket's Secret.
-pub(crate) fn lack(secret: &Value) -> Option<String> {
-    let what = unfit(secret)?;
-    Some(format!("Secret {SECRET} {what}, or edge.etcd.snapshots.store: Directory"))
+/// Checks the Secret of a bucket, because pods that use it could only wait for it, or fail.
+pub(crate) fn check_secret(seed: &Seed, namespace: &str, name: &str) -> Result<(), Failed> {
+    let secret: Option<Value> = seed.find(&core::SECRET, &Key::new(namespace, name))?;
+    let why = match &secret {
+        None => Some("does not exist: the extension of BackupEntries creates it, and the Seed needs spec.backup for that".to_owned()),
+        Some(secret) => unfit(secret),
+    };
+    why.map_or(Ok(()), |why| Err(Failed::new(format!("Secret {namespace}/{name} {why}"))))
 }
 
 /// Why a Secret does not name a bucket that the agent can use: the end of a sentence.
@@ -258,6 +264,7 @@ pub(super) fn unfit(secret: &Value) -> Option<String> {
         (missing, _) => format!("has no {}", missing.join(", ")),
     };
     Some(format!(
-        "{what}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a provider of backups that is such"
+        "{what}: the agent keeps snapshots in storage that speaks S3, with a key of its own; use a provider of backups that is such, or, \
+         unless the Shoot moves, edge.etcd.snapshots.store: Directory"
     ))
 }

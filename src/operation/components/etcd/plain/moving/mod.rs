@@ -4,13 +4,14 @@
 //! A Job belongs to one operation, which its annotation names: a repeated task finds the Job of its own operation, and replaces one
 //! that failed or that another operation has left.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::Input;
 use super::ended::EndedPod;
-use super::snapshots::{self, RESTORE, SECRET, SOURCE_SECRET, Snapshots, Store};
-use crate::api::core::{self, CONFIG_MAP, CRON_JOB, JOB, POD};
+use super::snapshots::{self, RESTORE, SOURCE_SECRET, Snapshots, Store};
+use crate::api::core::{CONFIG_MAP, CRON_JOB, JOB, POD};
 use crate::api::meta::{Key, Resource, annotation, text};
+use crate::base::json::json;
 use crate::components::apply::apply;
 use crate::components::archive;
 use crate::components::rollout::trouble;
@@ -117,16 +118,6 @@ fn deploy(seed: &Seed, namespace: &str, mut job: Value, operation: &str) -> Resu
     }
 }
 
-/// Checks the Secret of a bucket, because its pods could only wait for it, or fail.
-fn check_secret(seed: &Seed, namespace: &str, name: &str) -> Result<(), Failed> {
-    let secret: Option<Value> = seed.find(&core::SECRET, &Key::new(namespace, name))?;
-    let lack = match &secret {
-        None => Some("does not exist: the extension of BackupEntries creates it".to_owned()),
-        Some(secret) => snapshots::unfit(secret),
-    };
-    lack.map_or(Ok(()), |why| Err(Failed::new(format!("Secret {namespace}/{name} {why}"))))
-}
-
 /// The Job that takes the last snapshot. It always uses the bucket, because the other seed cannot read a directory.
 pub(super) fn final_job(input: &Input<'_>, snapshots: &Snapshots<'_>) -> Value {
     let in_bucket = Snapshots { store: Store::Bucket, ..*snapshots };
@@ -162,7 +153,6 @@ pub(crate) fn take_final(
     snapshots: &Snapshots<'_>,
     operation: &str,
 ) -> Result<TaskStep, Failed> {
-    check_secret(seed, input.namespace, SECRET)?;
     deploy(seed, input.namespace, final_job(input, snapshots), operation)
 }
 
@@ -175,8 +165,7 @@ pub(crate) fn copy(
     accepts_loss: bool,
     operation: &str,
 ) -> Result<TaskStep, Failed> {
-    check_secret(seed, namespace, SOURCE_SECRET)?;
-    check_secret(seed, namespace, SECRET)?;
+    snapshots::check_secret(seed, namespace, SOURCE_SECRET)?;
     deploy(seed, namespace, copy_job(namespace, snapshots, accepts_loss), operation)
 }
 

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use super::super::super::Role;
 use super::super::super::tests::input;
+use super::super::tests::settings;
 use super::*;
 use crate::config::control_plane::EtcdVolume;
 use crate::kube::{Client, Connection, Options};
@@ -14,31 +15,18 @@ fn volume() -> EtcdVolume {
     EtcdVolume { storage_class: None, size: "25Gi".to_owned() }
 }
 
-fn snapshots(store: Store<'_>) -> Snapshots<'_> {
-    Snapshots {
-        store,
-        entry: "shoot--p--s2--0a1b",
-        image: "registry.example.org/gardenlet:1",
-        keep: 7,
-        schedule: "12 22 * * *",
-        window: ("220000+0000", "230000+0000"),
-        is_suspended: false,
-        now: crate::base::clock::Timestamp::default(),
-    }
-}
-
 #[test]
 fn jobs_are_as_in_the_golden_files() {
     let volume = volume();
     let input = input(Role::Main, &volume);
     let all = [Store::Directory("/var/lib/snapshots"), Store::Bucket].map(|store| {
-        let snapshots = snapshots(store);
+        let snapshots = settings(store);
         vec![final_job(&input, &snapshots), copy_job(NAMESPACE, &snapshots, false)]
     });
     assert_eq!(all[0], all[1], "a move always goes through buckets");
     let golden = include_str!("../../../../../../tests/fixtures/components/etcd-plain-moving.yaml");
     assert_eq!(archive::golden(&all[0]), golden);
-    let accepted = copy_job(NAMESPACE, &snapshots(Store::Bucket), true);
+    let accepted = copy_job(NAMESPACE, &settings(Store::Bucket), true);
     let args = |job: &Value| job["spec"]["template"]["spec"]["containers"][0]["args"].clone();
     let mut expected = args(&all[0][1]);
     snapshots::push(&mut expected, json!("--accept-loss"));
@@ -109,10 +97,8 @@ impl Scene {
         let server = TestServer::plain(move |seen| answer(&mut shared.lock().unwrap(), seen));
         let seed = Seed(Client::new(Connection::new(server.url()), Options::default()).unwrap());
         let scene = Self { objects, seed, _server: server };
-        for name in [SECRET, SOURCE_SECRET] {
-            let data = json!({"accessKeyID": "a", "secretAccessKey": "b", "bucketName": "c", "region": "d"});
-            scene.put(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), name, &json!({"data": data}));
-        }
+        let data = json!({"accessKeyID": "a", "secretAccessKey": "b", "bucketName": "c", "region": "d"});
+        scene.put(&format!("/api/v1/namespaces/{NAMESPACE}/secrets"), SOURCE_SECRET, &json!({"data": data}));
         scene
     }
 
@@ -145,11 +131,11 @@ impl Scene {
 
     fn take(&self, operation: &str) -> TaskStep {
         let volume = volume();
-        take_final(&self.seed, &input(Role::Main, &volume), &snapshots(Store::Bucket), operation).unwrap()
+        take_final(&self.seed, &input(Role::Main, &volume), &settings(Store::Bucket), operation).unwrap()
     }
 
     fn copy(&self, accepts_loss: bool) -> TaskStep {
-        copy(&self.seed, NAMESPACE, &snapshots(Store::Bucket), accepts_loss, "1").unwrap()
+        copy(&self.seed, NAMESPACE, &settings(Store::Bucket), accepts_loss, "1").unwrap()
     }
 
     fn created(&self) -> u64 {
@@ -206,7 +192,7 @@ fn a_bucket_that_cannot_be_used_is_named() {
     let scene = Scene::new();
     let path = |name: &str| format!("/api/v1/namespaces/{NAMESPACE}/secrets/{name}");
     scene.objects.lock().unwrap().all.get_mut(&path(SOURCE_SECRET)).unwrap()["data"]["region"] = json!("");
-    let copy = || copy(&scene.seed, NAMESPACE, &snapshots(Store::Bucket), false, "1").unwrap_err().text;
+    let copy = || copy(&scene.seed, NAMESPACE, &settings(Store::Bucket), false, "1").unwrap_err().text;
     assert!(copy().starts_with(&format!("Secret {NAMESPACE}/{SOURCE_SECRET} has no region: ")), "{}", copy());
     scene.objects.lock().unwrap().all.remove(&path(SOURCE_SECRET));
     assert!(

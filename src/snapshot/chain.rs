@@ -1,15 +1,14 @@
-//! Which delta snapshots belong to a full one, and in which order they are applied.
+//! Which delta snapshots belong to a full one, and in which order they are applied: the rule of restorations and of copies.
 //!
 //! etcd-backup-restore orders all snapshots by revision, and we order full ones by time, because the revisions of an etcd that began
 //! again are low. Deltas count by revision: each begins where the one before it ends, and names say so exactly. Times decide only
 //! whether a delta is of another history, because the clocks of machines without a battery go back.
 //!
-//! Names are a first check. The revisions and versions in the events are the second one ([`super::apply`]).
+//! Names are a first check. The revisions and versions in the events are the second one ([`super::restore`]).
 
 use std::fmt;
 
-use crate::snapshot::delta::first_revision;
-use crate::snapshot::name::{Kind, Snapshot};
+use super::name::{Kind, Snapshot};
 
 /// What follows a full snapshot.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -20,6 +19,8 @@ pub(super) struct DeltaChain<'a> {
     pub(super) foreign: Vec<&'a Snapshot>,
     /// Deltas that continue a newer full snapshot, which is broken. Nothing leads to them.
     pub(super) lost: Vec<&'a Snapshot>,
+    /// Why the deltas are not one history: those to apply end before it.
+    pub(super) end: Option<ChainBreak<'a>>,
 }
 
 /// Why the deltas are not one history.
@@ -38,7 +39,7 @@ impl fmt::Display for ChainBreak<'_> {
                 f,
                 "revisions {} to {} are in no snapshot, and {} follows",
                 reached + 1,
-                first_revision(&next.name).saturating_sub(1),
+                next.name.first.saturating_sub(1),
                 next.name.text
             ),
             Self::Overlap { one, other } => {
@@ -58,18 +59,13 @@ impl<'a> ChainBreak<'a> {
     }
 }
 
-/// The deltas among all snapshots of a store that follow this full one. `broken` are newer full ones, which are damaged. Errors:
-/// the deltas are not one history.
-pub(super) fn follow<'a>(
-    all: &'a [Snapshot],
-    full: &Snapshot,
-    broken: &[&Snapshot],
-) -> Result<DeltaChain<'a>, ChainBreak<'a>> {
+/// The deltas among the snapshots of a store that follow this full one. `broken` are newer full ones, which are damaged.
+pub(super) fn follow<'a>(all: &[&'a Snapshot], full: &Snapshot, broken: &[&Snapshot]) -> DeltaChain<'a> {
     let is_later =
         |delta: &&Snapshot| delta.name.kind == Kind::Delta && delta.name.revision > full.name.revision;
-    let mut later: Vec<&Snapshot> = all.iter().filter(is_later).collect();
+    let mut later: Vec<&Snapshot> = all.iter().copied().filter(is_later).collect();
     // As etcd-backup-restore orders them.
-    later.sort_by_key(|delta| (delta.name.revision, delta.name.time, first_revision(&delta.name)));
+    later.sort_by_key(|delta| (delta.name.revision, delta.name.time, delta.name.first));
     let (early, on_time): (Vec<&Snapshot>, Vec<&Snapshot>) =
         later.iter().copied().partition(|delta| delta.name.time < full.name.time);
     let mut chain = DeltaChain::default();
@@ -78,7 +74,7 @@ pub(super) fn follow<'a>(
     }
     let mut reached = full.name.revision;
     for (place, &delta) in later.iter().enumerate() {
-        let first = first_revision(&delta.name);
+        let first = delta.name.first;
         if first > reached + 1
             && broken.iter().any(|full| full.name.revision + 1 == first && full.name.revision > reached)
         {
@@ -87,22 +83,24 @@ pub(super) fn follow<'a>(
         }
         // A full snapshot may contain more than its name says, so its events decide whether the first delta continues it.
         if let Some(one) = chain.apply.last() {
-            if first > reached + 1 {
-                return Err(ChainBreak::Gap { reached, next: delta });
-            }
-            if first <= reached {
-                return Err(ChainBreak::Overlap { one, other: delta });
-            }
+            chain.end = match first {
+                _ if first > reached + 1 => Some(ChainBreak::Gap { reached, next: delta }),
+                _ if first <= reached => Some(ChainBreak::Overlap { one, other: delta }),
+                _ => None,
+            };
+        }
+        if chain.end.is_some() {
+            break;
         }
         reached = delta.name.revision;
         chain.apply.push(delta);
     }
-    Ok(chain)
+    chain
 }
 
 /// Whether deltas that were taken before the full snapshot are of another history: either revisions began again between an older
 /// full snapshot and this one, or none of them continues it. Otherwise the clock went back.
-fn is_foreign(all: &[Snapshot], full: &Snapshot, early: &[&Snapshot], on_time: &[&Snapshot]) -> bool {
+fn is_foreign(all: &[&Snapshot], full: &Snapshot, early: &[&Snapshot], on_time: &[&Snapshot]) -> bool {
     let began_again = all.iter().any(|other| {
         other.name.kind == Kind::Full
             && other.name.time < full.name.time
@@ -110,7 +108,7 @@ fn is_foreign(all: &[Snapshot], full: &Snapshot, early: &[&Snapshot], on_time: &
     });
     let ends =
         |last: u64| full.name.revision == last || on_time.iter().any(|delta| delta.name.revision == last);
-    let continues = |delta: &&Snapshot| ends(first_revision(&delta.name).saturating_sub(1));
+    let continues = |delta: &&Snapshot| ends(delta.name.first.saturating_sub(1));
     began_again || !early.iter().any(continues)
 }
 
@@ -132,12 +130,8 @@ mod tests {
 
     fn short(all: &[&Snapshot]) -> String {
         let short = |snapshot: &&Snapshot| {
-            format!(
-                "{}-{}@{}",
-                first_revision(&snapshot.name),
-                snapshot.name.revision,
-                snapshot.name.time.unix()
-            )
+            let name = &snapshot.name;
+            format!("{}-{}@{}", name.first, name.revision, name.time.unix())
         };
         all.iter().map(short).collect::<Vec<_>>().join(" ")
     }
@@ -201,10 +195,12 @@ mod tests {
             let parse = |text: &str| snapshots(text.split_whitespace().map(|text| (name(text), 1)));
             let (all, full, broken) = (parse(store), parse(full), parse(broken));
             let broken: Vec<&Snapshot> = broken.iter().collect();
-            let found = follow(&all, &full[0], &broken);
-            let found = found.map(|chain| [chain.apply, chain.foreign, chain.lost].map(|part| short(&part)));
+            let all: Vec<&Snapshot> = all.iter().collect();
+            let chain = follow(&all, &full[0], &broken);
+            let parts = [chain.apply, chain.foreign, chain.lost].map(|part| short(&part));
+            let found = chain.end.map_or(Ok(parts), |end| Err(end.to_string()));
             let expected = expected.map(|parts| parts.map(str::to_owned)).map_err(str::to_owned);
-            assert_eq!(found.map_err(|error| error.to_string()), expected, "{store}");
+            assert_eq!(found, expected, "{store}");
         }
     }
 
@@ -216,7 +212,10 @@ mod tests {
             ("F1@1 2-3@2 3-4@3", "Incr-00000003-00000004-3.gz"),
         ] {
             let all = parse(store);
-            assert_eq!(follow(&all, &all[0], &[]).unwrap_err().at().name.text, expected);
+            let all: Vec<&Snapshot> = all.iter().collect();
+            let chain = follow(&all, all[0], &[]);
+            assert_eq!(chain.end.unwrap().at().name.text, expected);
+            assert_eq!(short(&chain.apply), "2-3@2", "what is before it is one history");
         }
     }
 }
