@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::arguments::RescueArguments;
 use crate::api::gardener::{BACKUP_ENTRY, SHOOT};
