@@ -72,8 +72,8 @@ pub(crate) fn entry(shoot: &Value) -> ExtensionObject {
     ExtensionObject { resource: BACKUP_ENTRY, key: Key::new(text(&shoot["metadata"]["namespace"]), name) }
 }
 
-/// The BackupEntry through which a seed reads the backups that a Shoot has on the seed that it has left. The garden's admission knows
-/// this name.
+/// The BackupEntry through which a seed reads the backups that a Shoot has on the seed that it has left. The garden's
+/// admission knows this name.
 pub(crate) fn source_entry(shoot: &Value) -> ExtensionObject {
     let mut entry = entry(shoot);
     entry.key.name.insert_str(0, "source-");
@@ -147,8 +147,8 @@ fn is_there(result: Result<(), Error>) -> Result<(), Error> {
     }
 }
 
-/// Reads the credentials of a BackupBucket: those that its extension generated, or its own. Errors: a request fails; or the garden
-/// does not have them.
+/// Reads the credentials of a BackupBucket: those that its extension generated, or its own. Errors: a request fails; or
+/// the garden does not have them.
 pub(crate) fn credentials(garden: &Client, bucket: &Value) -> Result<GardenCredentials, Failed> {
     let name = text(&bucket["metadata"]["name"]);
     let generated = &bucket["status"]["generatedSecretRef"];

@@ -28,11 +28,11 @@ pub(super) struct ClusterOptions {
     pub(super) context: String,
 }
 
-/// The arguments of `rescue`.
+/// What `rescue` was asked to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RescueArguments {
     pub(super) shoot: Key,
-    /// The lost seed.
+    /// The seed that is lost.
     pub(super) from: String,
     /// The seed that restores the Shoot.
     pub(super) to: String,

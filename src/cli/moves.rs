@@ -7,6 +7,7 @@ use crate::api::gardener::SEED;
 use crate::api::meta::{Key, text};
 use crate::base::error::chain;
 use crate::config::Settings;
+use crate::config::control_plane::EtcdMode;
 use crate::kube::Garden;
 use crate::shoot::{ShootMove, ShootSeeds};
 
@@ -18,7 +19,7 @@ pub(super) const BY_HAND: &str =
     "compare status.gardener.version and spec.backup of both Seeds with an account that may read Seeds";
 /// What a move needs at least.
 const NEEDS: &str = "both Seeds need spec.backup with an extension for its provider, a server that speaks S3 and that both seeds reach, and \
-    edge.etcd.snapshots with store S3 (Directory is not enough)";
+    edge.etcd.snapshots with store S3 (Directory is not enough), or an etcd-druid";
 
 /// How a Shoot moves, as this seed sees it.
 pub(super) fn of<'a>(shoot: &'a Value, seed: &str) -> Option<ShootMove<'a>> {
@@ -63,10 +64,13 @@ fn obstacles(seeds: [&Value; 2]) -> Vec<String> {
 /// What the configuration and the Seed of this agent lack for a move of a Shoot.
 pub(super) fn lacks(seed: &Value, settings: &Settings, moves: Option<ShootMove<'_>>) -> Option<String> {
     let has_backup = seed["spec"]["backup"].is_object();
-    let has_bucket = settings.edge.etcd.snapshots.as_ref().is_some_and(|kept| kept.directory.is_none());
+    let etcd = &settings.edge.etcd;
+    let has_bucket = etcd.snapshots.as_ref().is_some_and(|kept| kept.directory.is_none());
+    // A druid restores from the bucket of the Seed, whatever speaks there.
+    let restores = has_bucket || etcd.mode == EtcdMode::Druid;
     match moves {
         None if !has_backup => Some(format!("it cannot move to another seed, because this Seed has no spec.backup: {NEEDS}")),
-        Some(ShootMove::From(_)) if !has_bucket => Some(
+        Some(ShootMove::From(_)) if !restores => Some(
             "its data cannot be restored here: edge.etcd.snapshots of this configuration needs store S3 (Directory is not enough)"
                 .to_owned(),
         ),
@@ -149,5 +153,7 @@ mod tests {
                 "{moves:?}: {found}"
             );
         }
+        (settings.edge.etcd.snapshots, settings.edge.etcd.mode) = (None, EtcdMode::Druid);
+        assert_eq!(lacks(&with, &settings, from), None);
     }
 }

@@ -7,6 +7,7 @@ use crate::backup::garden;
 use crate::deployer;
 use crate::flow::Failed;
 use crate::format::time::time_of_day;
+use crate::kube::Error;
 use crate::shoot::ShootView;
 
 use super::components::etcd::plain::moving;
@@ -68,12 +69,18 @@ pub(super) fn restored(work: &Work) -> Result<Option<Wanted<'_>>, Failed> {
     ))
 }
 
+/// The image with the agent's own program; empty if the agent does not know it.
+pub(super) fn image(work: &Work) -> Result<String, Error> {
+    let settings = work.env.settings.edge.etcd.snapshots.as_ref();
+    match settings.and_then(|settings| settings.image.clone()) {
+        Some(image) => Ok(image),
+        None => deployer::own_image(&work.env.seed, &work.env.images, &work.env.parent),
+    }
+}
+
 fn of<'a>(work: &'a Work, directory: Option<&'a str>) -> Result<Wanted<'a>, Failed> {
     let (settings, view) = (work.env.settings.edge.etcd.snapshots.as_ref(), &work.view);
-    let image = match settings.and_then(|settings| settings.image.clone()) {
-        Some(image) => image,
-        None => deployer::own_image(&work.env.seed, &work.env.images, &work.env.parent)?,
-    };
+    let image = image(work)?;
     if image.is_empty() {
         return Err(Failed::new(
             "snapshots of an etcd need the image of the gardenlet, and the gardenlet does not know its own: name it in \
@@ -108,7 +115,7 @@ impl Wanted<'_> {
 
 /// Once a day, in the first hour of the maintenance time window, as in upstream, and early enough to defragment within
 /// it. The minute differs between Shoots with the same window.
-fn daily(view: &ShootView) -> String {
+pub(super) fn daily(view: &ShootView) -> String {
     const DAY: i64 = 24 * 60;
     let minute = |time: &str| time_of_day(time).map(|seconds| seconds / 60);
     let begin = minute(&view.maintenance_begin).unwrap_or(0);

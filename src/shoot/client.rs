@@ -30,6 +30,8 @@ use crate::pki::issue::{Authority, CertificateIssuer, CertificateTemplate, KeyUs
 use crate::secrets::labels;
 use crate::{limits, pki};
 
+/// The bundle of its CAs.
+const SERVER_CA: &str = "ca-bundle";
 /// The Secret with the kubeconfig of the agent itself.
 const INTERNAL: &str = "gardener-internal";
 /// The user in the certificate of the first contact, and the group with all permissions.
@@ -202,8 +204,8 @@ impl ShootServers {
 /// Creates clients, and keeps one for each namespace. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ShootConnector {
-    seed: Seed,
-    options: Options,
+    pub(super) seed: Seed,
+    pub(super) options: Options,
     doors: ShootServers,
     clients: Arc<Mutex<SortedMap<String, Shoot>>>,
 }
@@ -244,7 +246,7 @@ impl ShootConnector {
     /// A client with a certificate that is valid for ten minutes: it needs no objects in the cluster of the
     /// Shoot. Later calls renew the same client. Errors: [`Error`]; the server must have answered.
     pub(crate) fn open(&self, namespace: &str) -> Result<OpenedClient, Error> {
-        let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
+        let trusted = Connection::new("").with_ca(self.bundle(namespace, SERVER_CA)?);
         let now = self.options.clock.now();
         let mut last =
             Error::Missing { what: format!("namespace {namespace} has no secret of CA ca-client yet") };
@@ -273,7 +275,8 @@ impl ShootConnector {
         let at = format!("{namespace}/{}", authority.metadata.name);
         let (chain, key) = first_certificate(authority, &at, self.options.clock.now())?;
         let server = self.exposed_address(namespace)?.ok_or_else(|| missing("exposed address"))?;
-        let identity = Connection::new("").with_ca(self.bundle(namespace)?).with_certificate(chain, key);
+        let identity =
+            Connection::new("").with_ca(self.bundle(namespace, SERVER_CA)?).with_certificate(chain, key);
         let connection = connection(namespace, server, &identity);
         let client = Client::new(connection, Options { warm: None, ..self.options.clone() });
         client.and_then(|client| client.version()).map(drop).map_err(|source| silent(namespace, source))
@@ -295,7 +298,7 @@ impl ShootConnector {
             kubeconfig::parse(&config, std::path::Path::new("/")).and_then(|config| config.current());
         match parsed.map_err(|error| damaged(chain(&error)))?.identity.credentials {
             AuthorizationSource::Token(token) => {
-                let trusted = Connection::new("").with_ca(self.bundle(namespace)?);
+                let trusted = Connection::new("").with_ca(self.bundle(namespace, SERVER_CA)?);
                 self.reach(namespace, &trusted.with_token(token.expose().clone()))
             }
             _ => Err(missing("has no token yet")),
@@ -385,12 +388,10 @@ impl ShootConnector {
 
     /// The CAs that may have signed the server's certificate. Until its last pod is replaced at the end of a rotation,
     /// that may be a CA that only the previous bundle contains.
-    fn bundle(&self, namespace: &str) -> Result<Vec<u8>, Error> {
-        let found = self.newest(namespace, "ca-bundle")?;
+    pub(super) fn bundle(&self, namespace: &str, name: &str) -> Result<Vec<u8>, Error> {
+        let found = self.newest(namespace, name)?;
         let Some(newest) = found.first() else {
-            return Err(Error::Missing {
-                what: format!("namespace {namespace} has no secret ca-bundle yet"),
-            });
+            return Err(Error::Missing { what: format!("namespace {namespace} has no secret {name} yet") });
         };
         let damaged = || Error::Damaged {
             secret: format!("{namespace}/{}", newest.metadata.name),

@@ -18,6 +18,7 @@ pub(crate) mod rewrite;
 pub mod rotation;
 pub mod secrets;
 pub(crate) mod served;
+pub(crate) mod service;
 pub mod state;
 pub mod view;
 pub(crate) mod wildcard;

@@ -14,6 +14,8 @@ use gardenlet::config::control_plane::EtcdVolume;
 use gardenlet::extension::HEARTBEAT;
 use gardenlet::format::yaml;
 use gardenlet::kube::{self, Client, DeleteParams, Discovery, ListParams, Method, Patch, Seed};
+use gardenlet::operation::components::etcd::druid::copy::{self, CopyStores};
+use gardenlet::operation::components::etcd::druid::{BackupStore, EtcdUpkeep};
 use gardenlet::operation::components::etcd::plain::snapshots::{self, Snapshots, Store};
 use gardenlet::operation::components::etcd::{Input, Role, Secrets, claims, druid};
 use gardenlet::runtime::write;
@@ -133,9 +135,21 @@ impl Writer {
         let secrets = Secrets { ca: "ca-etcd", server: "etcd-server", client: "etcd-client" };
         for replicas in [1, 0] {
             let input = Input { namespace, role: Role::Events, replicas, secrets, volume: &volume };
-            druid::deploy(&seed, &input, "0 0 * * *", self.client.clock().now())
+            let upkeep = EtcdUpkeep { defragmentation: "0 0 * * *".to_owned(), ..EtcdUpkeep::default() };
+            druid::deploy(&seed, &input, &upkeep, self.client.clock().now())
                 .doing(|| format!("write an Etcd with {replicas} replicas"))?;
         }
+        let store = |secret| BackupStore {
+            provider: "local".to_owned(),
+            container: "bucket".to_owned(),
+            prefix: "e/etcd-main".to_owned(),
+            secret,
+        };
+        let stores = CopyStores { source: store("source-etcd-backup"), target: store("etcd-backup") };
+        let key = Key::new(namespace, "s2");
+        copy::deploy(&seed, &key, &stores, "1").doing(|| "write an EtcdCopyBackupsTask".to_owned())?;
+        copy::wait(&seed, &key).map_err(|failed| Failure::new(failed.text))?;
+        copy::delete(&seed, &key).doing(|| "delete an EtcdCopyBackupsTask".to_owned())?;
         druid::delete(&seed, &Key::new(namespace, Role::Events.name())).doing(|| "delete an Etcd".to_owned())
     }
 

@@ -633,7 +633,7 @@ const STATES: [&str; 55] = [
     "status.gardener.version is {one:?} in Seed {first} and {other:?} in Seed {second}, and must be equal",
     "it cannot move to another seed, because this Seed has no spec.backup: {NEEDS}",
     "both Seeds need spec.backup with an extension for its provider, a server that speaks S3 and that both seeds reach, and \
-     edge.etcd.snapshots with store S3 (Directory is not enough)",
+     edge.etcd.snapshots with store S3 (Directory is not enough), or an etcd-druid",
     "its data cannot be restored here: edge.etcd.snapshots of this configuration needs store S3 (Directory is not enough)",
 ];
 

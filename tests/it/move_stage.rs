@@ -58,11 +58,13 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    fn start(world: World, address: &'static str, shared: &Shared) -> Self {
+    fn start(world: World, address: &'static str, shared: &Shared, change: impl Fn(&mut Value)) -> Self {
         let node_addresses = vec![address.to_owned()];
         let etcds = Some(shared.etcds.at(world.name));
         let site = world.site_with(SiteOptions { node_addresses, etcds, ..SiteOptions::default() });
-        let agent = Arc::new(world.agent_of(&site, &config(&world, address)));
+        let mut config = config(&world, address);
+        change(&mut config);
+        let agent = Arc::new(world.agent_of(&site, &config));
         let player = Player::of(&["backupbuckets"]);
         let leaving = |what: &str| json!({"state": {"of": what}});
         player.behave("extensions", Manners { status: leaving("the extension"), ..Manners::default() });
@@ -157,6 +159,11 @@ fn secret(name: &str, data: &Value) -> Value {
 impl Stage {
     /// Starts both seeds, and waits until Shoots can move between them.
     pub(crate) fn start(a: &'static str, b: &'static str) -> Self {
+        Self::start_with(a, b, |_| {})
+    }
+
+    /// The same, with a change of the configuration of both agents.
+    pub(crate) fn start_with(a: &'static str, b: &'static str, change: impl Fn(&mut Value)) -> Self {
         let first = World::start(&Options::new(a));
         first
             .garden
@@ -169,8 +176,8 @@ impl Stage {
         }
         let second = first.beside(b);
         let shared = Shared { etcds: Etcds::default(), names: Names::default() };
-        let a = Side::start(first, "10.50.0.1", &shared);
-        let b = Side::start(second, "10.50.0.2", &shared);
+        let a = Side::start(first, "10.50.0.1", &shared, &change);
+        let b = Side::start(second, "10.50.0.2", &shared, &change);
         for side in [&a, &b] {
             side.world.wait_for_condition("SeedSystemComponentsHealthy", "True");
         }

@@ -96,7 +96,7 @@ pub(crate) fn has_left(stage: &Stage, side: &Side) {
 }
 
 /// Moves it, and returns when it is restored. Looks at the border between both operations.
-fn moved(stage: &Stage, from: &Side, to: &Side) {
+pub(crate) fn moved(stage: &Stage, from: &Side, to: &Side) {
     stage.bind(to);
     let migrated = stage.garden().wait_for("the end of the migration", |_| {
         stage.check();

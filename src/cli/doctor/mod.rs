@@ -261,8 +261,7 @@ impl Doctor<'_> {
         clusters::garden_of(path).ok().map(|connection| (connection, true))
     }
 
-    /// Reports why the last round of the Seed failed. The check of permissions reports whether the Seed can be read. Returns
-    /// the Seed.
+    /// Reports why the last round of the Seed failed, and returns the Seed. The check of permissions reports whether it can be read.
     fn last_operation(&mut self, garden: &Garden) -> Value {
         let name = &self.settings.seed_config.name;
         let seed = garden.find::<Value>(&SEED, &Key::cluster(name)).ok().flatten().unwrap_or_default();

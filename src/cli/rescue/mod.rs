@@ -142,7 +142,7 @@ fn confirm(io: &mut Io<'_>, name: &str) -> Result<(), String> {
     if answer(io.input) == name { Ok(()) } else { Err("nothing was written".to_owned()) }
 }
 
-/// One line.
+/// One line of the input.
 fn answer(input: &mut dyn Read) -> String {
     let (mut line, mut byte) = (Vec::new(), [0]);
     while line.len() < ANSWER_BYTES_MAX && matches!(input.read(&mut byte), Ok(1)) && byte != *b"\n" {

@@ -9,6 +9,7 @@ use crate::api::gardener::{BACKUP_ENTRY, SHOOT};
 use crate::api::meta::{Key, Resource, annotation, text};
 use crate::backup::decide::check_bucket;
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::extension::TIMESTAMP;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, SINCE_SNAPSHOT};
@@ -25,9 +26,9 @@ const ROTATIONS: [&str; 3] = ["certificateAuthorities", "serviceAccountKey", "et
 #[derive(Clone, Default)]
 pub(super) struct GardenObjects {
     pub(super) shoot: Value,
-    /// The lost Seed.
+    /// The Seed that is lost.
     pub(super) from: Value,
-    /// Its Lease.
+    /// The Lease of this Seed.
     pub(super) lease: Value,
     /// The Seed that is to restore the Shoot.
     pub(super) to: Value,
@@ -144,8 +145,8 @@ fn status<'a>(seed: &'a Value, kind: &str) -> &'a str {
     condition(seed, kind).map_or("missing", |condition| text(&condition["status"]))
 }
 
-/// The garden has noticed that the seed is silent, and it has been silent since then. Both times are the garden's: the clock of this machine
-/// may be wrong.
+/// The garden has noticed that the seed is silent, and it has been silent since then. Both times are the garden's,
+/// because the clock of this machine may be wrong.
 fn lost_seed(found: &GardenObjects) -> Option<String> {
     const REMEDY: &str =
         "if its agent works, bind the Shoot to the other seed, and it moves without a loss (docs/moving.md)";

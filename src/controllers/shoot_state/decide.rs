@@ -66,7 +66,7 @@ pub(crate) enum CheckTurn {
 pub(crate) struct KeptState {
     pub(crate) digest: StateDigest,
     pub(crate) at: Timestamp,
-    /// Its resourceVersion.
+    /// The resourceVersion that was read.
     pub(crate) version: String,
     /// It has the state of machines, which must stay even if the seed does not have it.
     pub(crate) has_machines: bool,

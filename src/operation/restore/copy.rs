@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
+use crate::api::extensions;
 use crate::api::gardener::BACKUP_ENTRY;
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::backup::garden::{self, EntryOperation, WantedEntry};
 use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
 use crate::flow::{Failed, TaskStep};
@@ -62,6 +63,15 @@ pub(in super::super) fn elsewhere(
     let (bucket, source) = (text(&found["spec"]["bucketName"]), "");
     let trace = BackupTrace { bucket, source, own: text(&inputs.seed["metadata"]["uid"]) };
     Ok(decide(trace).map(str::to_owned))
+}
+
+/// The type of the provider of the other bucket, as the extension knows it.
+pub(in super::super) fn provider(work: &Work) -> Result<Value, Failed> {
+    let key = Key::cluster(garden::source_entry(&work.shoot).key.name);
+    let found: Option<Value> = work.env.seed.find(&extensions::BACKUP_ENTRY, &key)?;
+    let missing =
+        || Failed::new(format!("BackupEntry {key} does not exist in the seed: it leads to the old bucket"));
+    Ok(found.ok_or_else(missing)?["spec"]["type"].take())
 }
 
 /// The entry in the garden for the bucket of the other seed. With its deletion, the backups there are deleted.

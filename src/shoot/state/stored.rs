@@ -39,7 +39,7 @@ impl ShootState {
         &self.0["spec"]
     }
 
-    /// Its resourceVersion.
+    /// The resourceVersion that was read.
     pub(crate) fn version(&self) -> &str {
         text(&self.0["metadata"]["resourceVersion"])
     }

@@ -13,8 +13,8 @@
 //!   with the last pod of the Deployment and starts again with each new pod. It keeps its data, in place of etcd, as long as
 //!   the namespace exists. The work of kube-controller-manager in the Shoot is done while one of its pods is ready.
 //! - **Data that move** ([`Options::etcds`]; `etcd.rs`, `jobs.rs`, `buckets.rs`, `ledger.rs`). With them the data belong to the
-//!   claim of etcd-main: a new one begins with the newest snapshot of its bucket. Jobs take and copy snapshots. The buckets
-//!   are shared by all sites of a test, and so is a ledger, which knows who serves which data and names what is wrong.
+//!   claim of etcd-main: a new one begins with the newest snapshot of its bucket. Jobs take and copy snapshots; for an Etcd, an
+//!   etcd-druid does that (`druid.rs`). The buckets are shared by all sites of a test, and so is a ledger, which knows who serves which data and names what is wrong.
 //! - **Services and claims** (`network.rs`): ingress addresses, EndpointSlices, bound volumes, and the way to the servers.
 //!
 //! # How an agent reaches such a server
@@ -31,6 +31,7 @@
 
 pub mod buckets;
 pub mod crowd;
+pub mod druid;
 pub mod etcd;
 pub mod files;
 pub mod history;
@@ -47,7 +48,7 @@ pub mod settings;
 pub mod workloads;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -57,6 +58,7 @@ use gardenlet::base::thread;
 use gardenlet::kube::Client;
 use serde_json::Value;
 
+use self::druid::Sidecar;
 use self::etcd::{Etcds, Volume};
 pub use self::routes::Routes;
 use self::scene::{Hands, Scene};
@@ -151,6 +153,9 @@ pub struct Shared {
     servers: Mutex<BTreeMap<String, Arc<Server>>>,
     /// The data of etcd-main, by namespace, if they outlive it.
     volumes: Mutex<BTreeMap<String, Volume>>,
+    /// The servers beside the etcd-mains of a druid, by namespace.
+    sidecars: Mutex<BTreeMap<String, Sidecar>>,
+    me: Weak<Self>,
     /// By namespace and name of a workload or claim.
     troubles: Mutex<BTreeMap<(String, String), Trouble>>,
     /// The storage that notifies of changes, if there is one.
@@ -165,6 +170,10 @@ impl Shared {
 
     fn volumes(&self) -> MutexGuard<'_, BTreeMap<String, Volume>> {
         self.volumes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sidecars(&self) -> MutexGuard<'_, BTreeMap<String, Sidecar>> {
+        self.sidecars.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn troubles(&self) -> MutexGuard<'_, BTreeMap<(String, String), Trouble>> {
@@ -251,8 +260,9 @@ impl Shared {
         // A server that has just begun.
         network::write_routes(self, &scene);
         if self.options.manager == Manager::Ours {
-            if self.options.etcds.is_some() {
+            if let Some(etcds) = &self.options.etcds {
                 waits |= jobs::look(self, &scene);
+                waits |= druid::look(self, &scene, etcds);
             }
             waits |= workloads::look(&self.hands, &scene, self.options.min_ready);
             network::write_slices(&self.hands, &scene);
@@ -311,13 +321,15 @@ impl Site {
     }
 
     fn run(client: Client, options: Options, store: Option<Store>) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new_cyclic(|me| Shared {
             options,
             clock: client.clock().clone(),
             hands: Hands::new(client),
             routes: Routes::default(),
             servers: Mutex::default(),
             volumes: Mutex::default(),
+            sidecars: Mutex::default(),
+            me: me.clone(),
             troubles: Mutex::default(),
             store,
             stop: Stop::new(),

@@ -79,12 +79,15 @@ pub fn write_routes(shared: &Shared, scene: &Scene) {
     for namespace in &scene.namespaces {
         let name = text(namespace, "/metadata/name");
         let server = shared.servers().get(name).map(|server| server.address());
+        let sidecar = shared.sidecars().get(name).map(|sidecar| sidecar.address);
         let mut routes = BTreeMap::new();
         for service in scene.services.iter().filter(|s| text(s, "/metadata/namespace") == name) {
             let selector = &service["spec"]["selector"];
             let is_server = selector["app"] == "kubernetes" && selector["role"] == "apiserver";
+            let is_etcd = text(service, "/metadata/name") == "etcd-main-client";
             for address in addresses(shared, service) {
-                routes.insert(address, server.filter(|_| is_server));
+                let beside = sidecar.filter(|_| is_etcd && address.ends_with(":8080"));
+                routes.insert(address, beside.or(server.filter(|_| is_server)));
             }
         }
         shared.routes.set(name, routes);

@@ -8,6 +8,8 @@ use gardenlet::api::core::{
 };
 use gardenlet::api::meta::{ALL_NAMESPACES, Key, Resource};
 use gardenlet::kube::{Client, DeleteParams, Error, ListParams, Patch};
+use gardenlet::operation::components::etcd::druid::ETCD;
+use gardenlet::operation::components::etcd::druid::copy::COPY_TASK;
 use serde_json::{Value, json};
 
 use super::jobs::JOB;
@@ -30,6 +32,9 @@ pub struct Scene {
     pub services: Vec<Value>,
     pub slices: Vec<Value>,
     pub jobs: Vec<Value>,
+    /// Etcds and EtcdCopyBackupsTasks, in a seed of this process.
+    pub etcds: Vec<Value>,
+    pub copies: Vec<Value>,
 }
 
 impl Scene {
@@ -46,6 +51,7 @@ impl Scene {
             Ok::<_, Error>(items)
         };
         let within = |resource: &Resource| all(resource, "/metadata/namespace");
+        let of_druid = |resource: &Resource| store.map_or_else(|| Ok(Vec::new()), |_| within(resource));
         Ok(Self {
             namespaces: all(&NAMESPACE, "/metadata/name")?,
             deployments: within(&DEPLOYMENT)?,
@@ -56,6 +62,8 @@ impl Scene {
             services: within(&SERVICE)?,
             slices: within(&ENDPOINT_SLICE)?,
             jobs: within(&JOB)?,
+            etcds: of_druid(&ETCD)?,
+            copies: of_druid(&COPY_TASK)?,
         })
     }
 

@@ -1,24 +1,32 @@
 //! The tasks of the etcds of a Shoot that moves: the last snapshot on the seed that it leaves, and the copy of its backups on
 //! the seed to which it comes.
 
+use serde_json::Value;
+
 use super::super::super::evidence::only_in_the_log;
 use super::super::super::facts::Facts;
 use super::super::super::row::Row;
-use super::super::super::snapshots;
 use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, HOUR, SHORT};
 use super::super::super::work::Work;
+use super::super::super::{restore, snapshots};
 use super::super::workload::Workload;
+use super::druid::copy::{self as task, CopyStores};
+use super::druid::{BackupStore, backup_restore};
 use super::plain::moving as jobs;
+use super::plain::snapshots::{SECRET, SOURCE_SECRET, unfit};
 use super::tasks::{self, input_of, mode_of};
 use super::{Role, mode};
-use crate::api::meta::text;
+use crate::api::core;
+use crate::api::meta::{Key, text};
+use crate::backup::garden;
 use crate::config::control_plane::EtcdMode;
-use crate::extension::{problem, together};
+use crate::extension::together;
 use crate::flow::{Attempt, Failed, TaskStep};
+use crate::format::base64;
 
 /// The tasks on the seed that the Shoot leaves.
 pub(super) static MIGRATE: [Row; 6] = [
-    Row::new("Deploying main and events etcd", deploy, tasks::written)
+    Row::new("Deploying main and events etcd", tasks::deploy, tasks::written)
         .after(&["Initializing secrets management"])
         .when(Facts::uses_etcd)
         .retrying(FIVE_SECONDS, SHORT),
@@ -43,25 +51,11 @@ pub(super) static MIGRATE: [Row; 6] = [
         .within(FIVE_MINUTES),
 ];
 
-/// What a druid would have to do, and this version does not ask of it.
-fn is_built(mode: EtcdMode) -> Result<(), Failed> {
-    match mode {
-        EtcdMode::Plain => Ok(()),
-        EtcdMode::Druid => Err(problem(
-            "an etcd-druid runs the etcd of this Shoot, and this gardenlet cannot move such an etcd yet: let a gardenlet of Gardener \
-             serve the seed for the move",
-        )),
-    }
-}
-
-fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-    is_built(mode_of(work)?)?;
-    tasks::deploy(work, attempt)
-}
-
 /// Takes a snapshot that the other seed recognizes as the last one. No server writes any more, and no other snapshot is taken.
 fn take_last(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
-    is_built(mode_of(work)?)?;
+    if mode_of(work)? == EtcdMode::Druid {
+        return Ok(backup_restore::take_final(work));
+    }
     let (seed, namespace) = (&work.env.seed, work.plane());
     let step = jobs::suspend(seed, namespace)?;
     if step != TaskStep::Done {
@@ -94,13 +88,75 @@ fn stop(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     together(steps.into())
 }
 
+/// Why a druid has to copy the backups, or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct CopyTrace {
+    /// The agent's own program can use both buckets.
+    has_s3: bool,
+    knows_image: bool,
+}
+
+/// Whether a druid copies the backups of its etcd. The agent's own Job is better: it knows what it copies, and refuses what is not whole.
+const fn needs_druid(trace: CopyTrace) -> bool {
+    !(trace.has_s3 && trace.knows_image)
+}
+
 /// Starts the copy of the backups. A Job of an earlier try that failed is replaced.
 pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
-    is_built(mode::of(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?)?;
-    snapshots::restored(work)?;
+    let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
+    work.results.etcd.set(mode);
+    match mode {
+        EtcdMode::Plain => drop(snapshots::restored(work)?),
+        EtcdMode::Druid => {
+            let is_s3 = |name| Ok::<_, Failed>(unfit(&secret(work, name)?).is_none());
+            let has_s3 = is_s3(SOURCE_SECRET)? && is_s3(SECRET)?;
+            let knows_image = !snapshots::image(work)?.is_empty();
+            if needs_druid(CopyTrace { has_s3, knows_image }) {
+                let stores = CopyStores {
+                    source: store(work, SOURCE_SECRET, &restore::copy::provider(work)?)?,
+                    target: store(work, SECRET, &work.view.backup["provider"])?,
+                };
+                return Ok(task::deploy(&work.env.seed, &task_key(work), &stores, &identity(work))?);
+            }
+        }
+    }
     let wanted = snapshots::of_bucket(work)?;
     let accepts_loss = snapshots::accepts_older(&work.shoot);
     jobs::copy(&work.env.seed, work.plane(), &wanted.input(work), accepts_loss, &identity(work))
+}
+
+fn secret(work: &Work, name: &str) -> Result<Value, Failed> {
+    let key = Key::new(work.plane(), name);
+    let found = work.env.seed.find::<Value>(&core::SECRET, &key)?;
+    found.ok_or_else(|| {
+        Failed::new(format!("Secret {key} does not exist: the extension of BackupEntries creates it"))
+    })
+}
+
+/// Where the backups are that a Secret leads to.
+pub(super) fn store(work: &Work, name: &'static str, provider: &Value) -> Result<BackupStore, Failed> {
+    let bucket = secret(work, name)?["data"]["bucketName"].take();
+    let bucket = base64::decode(text(&bucket).as_bytes()).unwrap_or_default();
+    Ok(BackupStore {
+        provider: text(provider).to_owned(),
+        container: String::from_utf8_lossy(&bucket).into_owned(),
+        prefix: format!("{}/etcd-main", garden::entry_name(work.plane(), &work.view.status_uid)),
+        secret: name,
+    })
+}
+
+/// It has the name that upstream gives it.
+fn task_key(work: &Work) -> Key {
+    Key::new(work.plane(), work.view.name.as_str())
+}
+
+/// Nothing may be written to an etcd that has lost its data.
+pub(super) fn check_data(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    // The other one does not start without data.
+    if mode_of(work)? == EtcdMode::Plain || snapshots::accepts_loss(&work.shoot) {
+        return Ok(TaskStep::Done);
+    }
+    backup_restore::check_data(work)
 }
 
 /// The API server has answered with the restored data.
@@ -110,6 +166,11 @@ pub(super) fn end_protection(work: &mut Work, _: &Attempt) -> Result<TaskStep, F
 }
 
 pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    if mode_of(work)? == EtcdMode::Druid
+        && let Some(step) = task::wait(&work.env.seed, &task_key(work))?
+    {
+        return Ok(step);
+    }
     let (seed, namespace) = (&work.env.seed, work.plane());
     let step = jobs::wait(seed, namespace, jobs::COPY_JOB)?;
     if step == TaskStep::Done
@@ -124,6 +185,24 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
 }
 
 pub(super) fn delete_copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    if mode_of(work)? == EtcdMode::Druid {
+        task::delete(&work.env.seed, &task_key(work))?;
+    }
     jobs::delete(&work.env.seed, work.plane())?;
     Ok(TaskStep::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_druid_copies_only_what_the_agent_cannot() {
+        for (has_s3, knows_image, expected) in
+            [(true, true, false), (false, true, true), (true, false, true), (false, false, true)]
+        {
+            let trace = CopyTrace { has_s3, knows_image };
+            assert_eq!(needs_druid(trace), expected, "{trace:?}");
+        }
+    }
 }

@@ -4,12 +4,15 @@ use serde_json::Value;
 
 use super::super::super::evidence::{LookResult, Looker, Seen, all, missing, only_in_the_log};
 use super::super::super::facts::Facts;
+use super::super::super::kinds::Operation;
 use super::super::super::row::Row;
 use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, HOUR, SHORT};
 use super::super::super::work::Work;
 use super::super::super::{pods, snapshots};
 use super::super::component::{Component, Turn};
 use super::super::workload::{Workload, kept, wait_gone};
+use super::druid::EtcdUpkeep;
+use super::plain::snapshots::SECRET;
 use super::{Input, Role, Secrets, claims, druid, mode, moving, plain};
 use crate::api::core::STATEFUL_SET;
 use crate::api::meta::{Key, Resource};
@@ -60,7 +63,7 @@ pub(crate) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-static CREATE: [Row; 6] = [
+static CREATE: [Row; 7] = [
     // The first three only if the Shoot comes from another seed.
     Row::new("Copying etcd backups to new seed's backup bucket", moving::copy, only_in_the_log)
         .after(&[
@@ -97,6 +100,11 @@ static CREATE: [Row; 6] = [
         .within(FIVE_MINUTES)
         // An etcd that restores a large snapshot.
         .longer(Facts::restores, HOUR),
+    // Upstream has no such task.
+    Row::new("Checking that the restored main etcd has data", moving::check_data, only_in_the_log)
+        .after(&["Waiting until main and event ETCDs have been reconciled"])
+        .when(Facts::restores)
+        .within(HOUR),
 ];
 
 fn certificates(view: &ShootView, _: Option<&Outside>) -> Vec<Certificate> {
@@ -151,11 +159,20 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
                 plain::deploy(&work.env.seed, &input, &image, snapshots.as_ref(), &finish, &may_label)?;
             }
             EtcdMode::Druid => {
-                druid::deploy(&work.env.seed, &input, &schedule(&work.view), work.now())?;
+                druid::deploy(&work.env.seed, &input, &upkeep(work, role)?, work.now())?;
             }
         }
     }
     Ok(TaskStep::Done)
+}
+
+/// What a druid does with an etcd. Events are not worth a backup, and a deletion must not need a bucket.
+fn upkeep(work: &Work, role: Role) -> Result<EtcdUpkeep, Failed> {
+    let has_backups =
+        role == Role::Main && work.facts.has_backup && work.facts.operation != Operation::Delete;
+    let store =
+        has_backups.then(|| moving::store(work, SECRET, &work.view.backup["provider"])).transpose()?;
+    Ok(EtcdUpkeep { defragmentation: schedule(&work.view), full_backup: snapshots::daily(&work.view), store })
 }
 
 /// What both implementations need.

@@ -74,6 +74,7 @@ static CREATE: [Row; 7] = [
             "Initializing secrets management",
             "Deploying main and events ETCDs",
             "Waiting until main and event ETCDs have been reconciled",
+            "Checking that the restored main etcd has data",
             "Waiting until extension resources handled before kube-apiserver are ready",
         ])
         .retrying(FIVE_SECONDS, SHORT)

@@ -18,6 +18,9 @@ use crate::format::time::rfc3339_nanos;
 use crate::kube::{Error, ListParams, Patch, Seed};
 use crate::runtime::write;
 
+pub(crate) mod backup_restore;
+pub mod copy;
+
 /// Objects of an etcd-druid.
 pub const ETCD: Resource = Resource::new("druid.gardener.cloud", "v1alpha1", "Etcd", "etcds", true);
 
@@ -37,11 +40,42 @@ const KEPT: [&str; 5] = [
     "/spec/etcd/resources",
 ];
 
+/// A place for the backups of an etcd, as a druid finds it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BackupStore {
+    /// The type of the provider, as the Seed or the BackupEntry names it.
+    pub provider: String,
+    /// The name of the bucket.
+    pub container: String,
+    /// The path in it.
+    pub prefix: String,
+    /// The Secret of the namespace with the credentials.
+    pub secret: &'static str,
+}
+
+impl BackupStore {
+    fn spec(&self) -> Value {
+        let Self { provider, container, prefix, secret } = self;
+        json!({"provider": provider, "container": container, "prefix": prefix, "secretRef": {"name": secret}})
+    }
+}
+
+/// What a druid does with an etcd at which time. The schedules are those of cron.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EtcdUpkeep {
+    /// When it is defragmented.
+    pub defragmentation: String,
+    /// When a full backup is taken.
+    pub full_backup: String,
+    /// Where backups are stored, if they are.
+    pub store: Option<BackupStore>,
+}
+
 /// Writes the object and triggers a reconciliation if anything in it differs. Fields that a druid or its
 /// definition adds stay. Errors: a request fails.
-pub fn deploy(seed: &Seed, input: &Input<'_>, schedule: &str, now: Timestamp) -> Result<Value, Error> {
+pub fn deploy(seed: &Seed, input: &Input<'_>, upkeep: &EtcdUpkeep, now: Timestamp) -> Result<Value, Error> {
     let key = Key::new(input.namespace, input.role.name());
-    let mut desired = fill(input, schedule);
+    let mut desired = fill(input, upkeep);
     let request = |object: &mut Value| {
         let annotations = &mut object["metadata"]["annotations"];
         annotations[OPERATION] = json!("reconcile");
@@ -148,8 +182,8 @@ fn unready(etcd: &Value) -> Option<String> {
     }
 }
 
-/// The object. `schedule` is the cron schedule of its defragmentation.
-pub(crate) fn fill(input: &Input<'_>, schedule: &str) -> Value {
+/// The Etcd object for these inputs.
+pub(crate) fn fill(input: &Input<'_>, upkeep: &EtcdUpkeep) -> Value {
     let mut etcd = input.manifest("etcd/druid/etcd.yaml", &[]);
     let spec = &mut etcd["spec"];
     spec["replicas"] = json!(input.replicas);
@@ -157,13 +191,19 @@ pub(crate) fn fill(input: &Input<'_>, schedule: &str) -> Value {
     if let Some(class) = &input.volume.storage_class {
         spec["storageClass"] = json!(class);
     }
-    spec["etcd"]["defragmentationSchedule"] = json!(schedule);
+    spec["etcd"]["defragmentationSchedule"] = json!(upkeep.defragmentation);
     spec["etcd"]["resources"]["requests"] = input.role.requests();
     spec["backup"]["tls"] = spec["etcd"]["clientUrlTls"].clone();
     spec["backup"]["resources"]["requests"] = match input.role {
         Role::Main => json!({"cpu": "20m", "memory": "80Mi"}),
         Role::Events => json!({"cpu": "10m", "memory": "40Mi"}),
     };
+    if let Some(store) = &upkeep.store {
+        spec["backup"]["store"] = store.spec();
+        spec["backup"]["fullSnapshotSchedule"] = json!(upkeep.full_backup);
+        spec["backup"]["deltaSnapshotPeriod"] = json!("5m0s");
+        spec["backup"]["deltaSnapshotMemoryLimit"] = json!("100Mi");
+    }
     match input.role {
         Role::Main => {
             spec["annotations"] = json!({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"});
@@ -183,6 +223,8 @@ fn keep(desired: &mut Value, live: &Value) {
         let Some(parent) = desired.pointer_mut(parent).and_then(Value::as_object_mut) else { continue };
         match live.pointer(path) {
             Some(value) => parent.insert(key.to_owned(), value.clone()),
+            // Backups may begin later.
+            None if key == "fullSnapshotSchedule" => None,
             None => parent.remove(key),
         };
     }
@@ -209,12 +251,16 @@ mod tests {
     use crate::config::control_plane::EtcdVolume;
     use crate::operation::components::etcd::tests::input;
 
+    fn upkeep(defragmentation: &str) -> EtcdUpkeep {
+        EtcdUpkeep { defragmentation: defragmentation.to_owned(), ..EtcdUpkeep::default() }
+    }
+
     #[test]
     fn is_as_in_the_golden_files() {
         let main = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
         let events = EtcdVolume { storage_class: Some("local".to_owned()), size: "2Gi".to_owned() };
         let inputs = [input(Role::Main, &main), input(Role::Events, &events)];
-        let all = inputs.map(|input| fill(&input, "38 12 * * *"));
+        let all = inputs.map(|input| fill(&input, &upkeep("38 12 * * *")));
         let golden = include_str!("../../../../../tests/fixtures/components/etcd-druid.yaml");
         assert_eq!(archive::golden(&all), golden);
     }
@@ -222,7 +268,7 @@ mod tests {
     #[test]
     fn fields_set_at_creation_stay() {
         let volume = EtcdVolume { storage_class: Some("fast".to_owned()), size: "50Gi".to_owned() };
-        let mut desired = fill(&input(Role::Main, &volume), "1 2 * * *");
+        let mut desired = fill(&input(Role::Main, &volume), &upkeep("1 2 * * *"));
         let mut live = desired.clone();
         live["spec"]["etcd"]["heartbeatDuration"] = json!("1s");
         live["status"] = json!({"ready": true});
@@ -238,6 +284,28 @@ mod tests {
         assert_eq!(spec["etcd"]["defragmentationSchedule"], "38 12 * * *");
         assert_eq!(spec["etcd"]["resources"]["requests"], json!({"cpu": "1"}));
         assert_eq!(spec["backup"]["fullSnapshotSchedule"], "3 4 * * *");
+    }
+
+    #[test]
+    fn backups_have_a_store_and_a_schedule_that_stays() {
+        let volume = EtcdVolume { storage_class: None, size: "25Gi".to_owned() };
+        let store = BackupStore {
+            provider: "local".to_owned(),
+            container: "b".to_owned(),
+            prefix: "e/etcd-main".to_owned(),
+            secret: "etcd-backup",
+        };
+        let upkeep =
+            EtcdUpkeep { full_backup: "3 4 * * *".to_owned(), store: Some(store), ..upkeep("1 2 * * *") };
+        let input = input(Role::Main, &volume);
+        let (mut desired, without) = (fill(&input, &upkeep), fill(&input, &EtcdUpkeep::default()));
+        let store = json!({"provider": "local", "container": "b", "prefix": "e/etcd-main",
+            "secretRef": {"name": "etcd-backup"}});
+        let added = json!({"spec": {"backup": {"store": store, "fullSnapshotSchedule": "3 4 * * *",
+            "deltaSnapshotPeriod": "5m0s", "deltaSnapshotMemoryLimit": "100Mi"}}});
+        assert_eq!(change(&without, desired.clone()), Some(added), "an object of an older version");
+        keep(&mut desired, &json!({"spec": {"backup": {"fullSnapshotSchedule": "5 6 * * *"}}}));
+        assert_eq!(desired["spec"]["backup"]["fullSnapshotSchedule"], "5 6 * * *");
     }
 
     #[test]

@@ -251,7 +251,7 @@ pub(crate) fn check_secret(seed: &Seed, namespace: &str, name: &str) -> Result<(
 }
 
 /// Why a Secret does not name a bucket that the agent can use: the end of a sentence.
-pub(super) fn unfit(secret: &Value) -> Option<String> {
+pub(crate) fn unfit(secret: &Value) -> Option<String> {
     let is_there = |key: &str| !text(&secret["data"][key]).is_empty();
     let mut missing: Vec<&str> = vec!["accessKeyID", "secretAccessKey", "bucketName"];
     // Storage with its own endpoint usually has no regions.
