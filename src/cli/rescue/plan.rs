@@ -441,7 +441,7 @@ mod tests {
             (
                 |f| {
                     (f.shoot["spec"]["seedName"], f.shoot["status"]["seedName"]) =
-                        (json!("edge-2"), json!("edge-2"))
+                        (json!("edge-2"), json!("edge-2"));
                 },
                 "",
             ),

@@ -66,7 +66,7 @@ fn reconcile(shared: &Shared, scene: &Scene, etcd: &Value) -> bool {
         match set {
             None => hands.create(&STATEFUL_SET, namespace, &stateful_set(etcd)),
             Some(set) => {
-                hands.merge(&STATEFUL_SET, set, json!({"spec": {"replicas": etcd["spec"]["replicas"]}}))
+                hands.merge(&STATEFUL_SET, set, json!({"spec": {"replicas": etcd["spec"]["replicas"]}}));
             }
         }
         if service.is_none() {
