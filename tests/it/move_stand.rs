@@ -115,7 +115,6 @@ fn a_move_is_constrained_and_freezes_the_shoot() {
     patch(&two, "s1", "status", &progress).unwrap();
     let migrating = operates(&one, "Migrate", "Processing");
     assert_eq!(generation(&migrating), before + 1);
-    garden.wait_for("no constraint", |garden| constraint(garden).is_none().then_some(()));
     refused("cannot change shoot spec during Migrate operation that is in state Processing");
     patch(
         &client,
@@ -130,7 +129,9 @@ fn a_move_is_constrained_and_freezes_the_shoot() {
     // Another binding is not refused.
     bind(&client, "edge-1");
     bind(&client, "edge-2");
+    garden.wait_for("the constraint, until the Shoot has left", constraint);
     assert_eq!(generation(&leaves(&one)), before + 4);
+    garden.wait_for("no constraint", |garden| constraint(garden).is_none().then_some(()));
     operates(&two, "Restore", "Error");
     refused("cannot change shoot spec during Restore operation that is in state Error");
     operates(&two, "Restore", "Succeeded");
@@ -325,7 +326,9 @@ fn data_move_from_one_site_to_another() {
     etcds.buckets.set_fault(BUCKETS[1], Fault::Away, false);
     two.seed.delete("", "namespaces", "", PLANE);
     two.seed.wait_for("the end of the namespace", |_| two.site.server(PLANE).is_none().then_some(()));
-    assert_eq!(etcds.ledger.serving("uid-1"), [""; 0]);
+    // The server leaves the site before it has ended.
+    two.seed
+        .wait_for("nobody who serves the data", |_| etcds.ledger.serving("uid-1").is_empty().then_some(()));
     for rig in [one, two] {
         assert_eq!(rig.site.complaints(), Vec::<String>::new());
     }

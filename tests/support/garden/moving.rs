@@ -22,14 +22,14 @@ pub fn sync(manager: &Manager, seeds: &[Value]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sets the constraint from the binding until the operation begins.
+/// Sets the constraint from the binding until the Shoot has left.
 fn constrain(manager: &Manager, shoot: &Value, seeds: &[Value]) -> Result<(), Failure> {
     let all = list(shoot, "/status/constraints");
     let present = all.iter().find(|constraint| constraint["type"] == READY);
     let (wanted, left) = (text(shoot, "/spec/seedName"), text(shoot, "/status/seedName"));
     let is_asked = !wanted.is_empty() && !left.is_empty() && wanted != left;
     let mut next: Vec<Value> = all.iter().filter(|constraint| constraint["type"] != READY).cloned().collect();
-    if is_asked && shoot["status"]["lastOperation"]["type"] != "Migrate" {
+    if is_asked {
         let seed = |name: &str| seeds.iter().find(|seed| text(seed, "/metadata/name") == name);
         let (Some(source), Some(target)) = (seed(left), seed(wanted)) else { return Ok(()) };
         let (status, reason, message) = judge(source, target);

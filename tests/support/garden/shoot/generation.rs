@@ -104,7 +104,8 @@ pub fn is_forced_anew(old: &Value, new: &Value) -> bool {
     forced(new) && !forced(old)
 }
 
-/// Whether a change of the status counts: a migration has left the Seed, or a new encryption key waits for its completion.
+/// Whether a write of the status counts: a migration has left the Seed, which counts with each write, or a new encryption key waits
+/// for its completion.
 pub fn status_counts(old: &Value, new: &Value) -> bool {
     let migrated = |shoot: &Value| {
         let last = &shoot["status"]["lastOperation"];
@@ -114,5 +115,5 @@ pub fn status_counts(old: &Value, new: &Value) -> bool {
         let rotation = &shoot["status"]["credentials"]["rotation"]["etcdEncryptionKey"];
         rotation["phase"] == "Prepared" && rotation["autoCompleteAfterPrepared"] == true
     };
-    (migrated(new) && !migrated(old)) || (prepared(new) && !prepared(old))
+    migrated(new) || (prepared(new) && !prepared(old))
 }

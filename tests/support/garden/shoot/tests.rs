@@ -86,7 +86,7 @@ fn a_status_counts_when_somebody_else_must_go_on() {
     let table = [
         (last("Migrate", "Processing"), last("Migrate", "Succeeded"), true),
         (last("Migrate", "Processing"), last("Migrate", "Aborted"), true),
-        (last("Migrate", "Succeeded"), last("Migrate", "Succeeded"), false),
+        (last("Migrate", "Succeeded"), last("Migrate", "Succeeded"), true),
         (last("Migrate", "Processing"), last("Migrate", "Error"), false),
         (last("Reconcile", "Processing"), last("Reconcile", "Succeeded"), false),
         (key("Preparing", true), key("Prepared", true), true),
