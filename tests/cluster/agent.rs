@@ -24,7 +24,7 @@ pub(crate) struct Options {
     pub(crate) environment: Vec<(String, String)>,
     /// The content of its `/etc/resolv.conf`, if it differs from the machine's.
     pub(crate) resolver: Option<PathBuf>,
-    /// The file that stands for its network, if it is not that of the sandbox.
+    /// The path of its network namespace, if it is not in that of the sandbox.
     pub(crate) network: Option<String>,
 }
 

@@ -85,18 +85,20 @@ impl Machine {
     /// A command that runs on this machine.
     pub(crate) fn command(&self, program: &str) -> Result<Command> {
         let own = self.environment.command(program)?;
-        let Some(network) = self.network() else { return Ok(own) };
+        let Some(network) = self.namespace("net") else { return Ok(own) };
         let mut command = self.environment.command("nsenter")?;
         command.arg(format!("--net={network}"));
-        if self.has_mounts {
-            command.arg(format!("--mount={}", network.replace("/net", "/mnt")));
-        }
+        command.args(self.namespace("mnt").filter(|_| self.has_mounts).map(|path| format!("--mount={path}")));
         command.arg(own.get_program());
         Ok(command)
     }
 
-    /// The file that stands for its network, unless that is the sandbox's.
+    /// The path of its network namespace; none for the sandbox.
     pub(crate) fn network(&self) -> Option<String> {
-        self.holder.as_ref().map(|holder| format!("/proc/{}/ns/net", holder.id()))
+        self.namespace("net")
+    }
+
+    fn namespace(&self, kind: &str) -> Option<String> {
+        self.holder.as_ref().map(|holder| format!("/proc/{}/ns/{kind}", holder.id()))
     }
 }

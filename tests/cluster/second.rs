@@ -22,7 +22,7 @@ pub(crate) struct SecondSeed {
     _controllers: Controllers,
     pub(crate) node: Node,
     pub(crate) cluster: Cluster,
-    /// The file that stands for the network of its node.
+    /// The path of the network namespace of its node.
     pub(crate) network: String,
 }
 

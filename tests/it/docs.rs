@@ -2,16 +2,17 @@
 //! a command needs another program, the test checks it instead: its files, units and addresses must exist. No command
 //! is skipped without a reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use gardenlet::base::sorted::SortedMap;
-use gardenlet::cli::{self, Io};
+use gardenlet::cli;
 use gardenlet::config::{self, LoadedConfig};
 use gardenlet::{app, format::yaml};
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::commands::{command, printed};
 use crate::story_extension::installed;
 use crate::story_status::wait_for_verdict;
 use crate::world::{Agent, Options, World, own_address};
@@ -229,27 +230,19 @@ impl Desk {
             args.retain(|word| !word.starts_with("--config"));
             args.push(format!("--address={}:2728", self.agent.probes));
         }
-        let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let mut io = Io {
-            input: &mut std::io::empty(),
-            is_terminal: false,
-            output: &mut output,
-            errors: &mut errors,
-            colour: false,
-        };
         let variable = |name: &str| environment.get(name).cloned();
         let rebootstrap = |loaded: &LoadedConfig, _| app::ask_for_identity(loaded, environment.clone());
         // An agent runs already: this command would start it with the same settings.
         let run = |_: LoadedConfig, _: &Path| cli::SUCCESS;
-        let code = cli::main(args.iter().map(Into::into).collect(), &variable, &mut io, &rebootstrap, run);
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let words = args.iter().map(Into::into).collect();
+        let (code, output, errors) = printed(None, |io| cli::main(words, &variable, io, &rebootstrap, run));
         if code == cli::SUCCESS {
             if args[0] == "bootstrap-token" {
-                self.apply_token(&yaml::parse(&text(&output)).unwrap());
+                self.apply_token(&yaml::parse(&output).unwrap());
             }
             return Ok(());
         }
-        Err(format!("ends with {code}: {}{}", text(&output), text(&errors)))
+        Err(format!("ends with {code}: {output}{errors}"))
     }
 
     /// As kubectl does behind the pipe. The garden has a token with this name.
@@ -701,18 +694,9 @@ fn every_metric_is_documented_and_none_is_invented() {
 #[test]
 fn options_that_are_named_exist() {
     let help = |words: &[&str]| {
-        let (mut output, mut errors) = (Vec::new(), Vec::new());
-        let mut io = Io {
-            input: &mut std::io::empty(),
-            is_terminal: false,
-            output: &mut output,
-            errors: &mut errors,
-            colour: false,
-        };
-        let args = words.iter().map(Into::into).collect();
-        let code = cli::main(args, &|_| None, &mut io, &|_, _| unreachable!(), |_, _| unreachable!());
+        let (code, output, _) = command(words, &BTreeMap::new());
         assert_eq!(code, cli::SUCCESS);
-        String::from_utf8(output).unwrap()
+        output
     };
     let pages = [
         "",

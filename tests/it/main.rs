@@ -5,6 +5,7 @@
 
 mod certificates;
 mod charts;
+mod commands;
 mod faultpoints;
 mod left;
 mod move_stage;

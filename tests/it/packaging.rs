@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gardenlet::cli::{self, Io};
+use gardenlet::cli;
 use gardenlet::config;
 use gardenlet::format::yaml;
 use serde_json::{Value, json};
 
+use crate::commands::command;
 use support::encoding::from_base64;
 use support::json::{list, text};
 
@@ -20,24 +21,9 @@ fn render(more: &[&str]) -> String {
 
 fn try_render(more: &[&str]) -> Result<String, String> {
     let args = [&["render", "gardenlet", CHART, "--namespace", "garden"], more].concat();
-    let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = Io {
-        input: &mut std::io::empty(),
-        is_terminal: false,
-        output: &mut output,
-        errors: &mut errors,
-        colour: false,
-    };
-    let code = cli::main(
-        args.into_iter().map(Into::into).collect(),
-        &|_| None,
-        &mut io,
-        &|_, _| unreachable!("rendering makes no request"),
-        |_, _| unreachable!("rendering starts no agent"),
-    );
-    match code {
-        cli::SUCCESS => Ok(String::from_utf8(output).unwrap()),
-        _ => Err(String::from_utf8(errors).unwrap()),
+    match command(&args, &BTreeMap::new()) {
+        (cli::SUCCESS, output, _) => Ok(output),
+        (_, _, errors) => Err(errors),
     }
 }
 

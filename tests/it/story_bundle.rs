@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gardenlet::cli;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::commands::command;
 use crate::story_extension::installed;
 use crate::story_oci::{greeting, pull_secret, register, secret, wait_for_valid};
 use crate::world::{Options, World};
@@ -16,21 +16,7 @@ use support::registry::{Access, Registry, digest};
 
 /// `gardenlet bundle ...`: exit code, output and errors.
 fn bundle(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
-    let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = cli::Io {
-        input: &mut std::io::empty(),
-        is_terminal: false,
-        output: &mut output,
-        errors: &mut errors,
-        colour: false,
-    };
-    let variable = |name: &str| variables.get(name).cloned();
-    let args = std::iter::once(&"bundle").chain(words).map(Into::into).collect();
-    let nobody =
-        |_: &gardenlet::config::LoadedConfig, _: Vec<(String, String)>| unreachable!("no identity is needed");
-    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent is started"));
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (code, text(output), text(errors))
+    command(&[&["bundle"], words].concat(), variables)
 }
 
 fn shown(path: &Path) -> String {

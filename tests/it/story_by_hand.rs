@@ -12,7 +12,8 @@ use gardenlet::format::yaml;
 use gardenlet::{app, cli};
 use serde_json::{Value, json};
 
-use crate::story_operating::{Desk, command, equip};
+use crate::commands::{command, printed};
+use crate::story_operating::{Desk, equip};
 use crate::world::{Options, World, wait_for};
 use support::encoding::{base64, from_base64};
 use support::json::text;
@@ -51,22 +52,15 @@ fn bootstrap_kubeconfig(world: &World) -> String {
 
 /// The command `rebootstrap`: its exit code and all it prints.
 fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
-    let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = cli::Io {
-        input: &mut std::io::empty(),
-        is_terminal: false,
-        output: &mut output,
-        errors: &mut errors,
-        colour: false,
-    };
     let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
     let act = |loaded: &LoadedConfig, of_unit: Vec<(String, String)>| {
         app::ask_for_identity(loaded, variables.clone().into_iter().chain(of_unit).collect())
     };
     let args = ["rebootstrap", "--config", desk.config.as_str()].map(Into::into).to_vec();
-    let code =
-        cli::main(args, &|name| desk.variables.get(name).cloned(), &mut io, &act, |_, _| unreachable!());
-    (code, String::from_utf8([output, errors].concat()).unwrap())
+    let variable = |name: &str| desk.variables.get(name).cloned();
+    let (code, output, errors) =
+        printed(None, |io| cli::main(args, &variable, io, &act, |_, _| unreachable!()));
+    (code, output + &errors)
 }
 
 #[test]

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::certificates::{
     Ca, HOST, JUNK, below, ca_params, fixture, issued, key, named, only, root, server, until_2021, with_key,
 };
-use crate::story_operating::command;
+use crate::commands::command;
 use crate::world::{self, BUILT, World};
 use support::encoding::base64;
 use support::garden::prepare;

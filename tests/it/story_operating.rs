@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use gardenlet::cli;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::commands::command;
 use crate::story_applier::leave_webhooks;
 use crate::story_extension::installed;
 use crate::story_oci::{pull_secret, secret};
@@ -18,25 +18,6 @@ use support::http::faults::Action;
 use support::http::record::Recorded;
 use support::json::text;
 use support::registry::{Access, Registry};
-
-/// A command of the program: exit code, output and errors.
-pub fn command(words: &[&str], variables: &BTreeMap<String, String>) -> (u8, String, String) {
-    let (mut output, mut errors) = (Vec::new(), Vec::new());
-    let mut io = cli::Io {
-        input: &mut std::io::empty(),
-        is_terminal: false,
-        output: &mut output,
-        errors: &mut errors,
-        colour: false,
-    };
-    let variable = |name: &str| variables.get(name).cloned();
-    let args = words.iter().map(Into::into).collect();
-    let nobody =
-        |_: &gardenlet::config::LoadedConfig, _: Vec<(String, String)>| unreachable!("no identity is needed");
-    let code = cli::main(args, &variable, &mut io, &nobody, |_, _| unreachable!("no agent is started"));
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (code, text(output), text(errors))
-}
 
 /// A configuration in a file, and the environment of a host with the agent's permissions in the seed.
 pub struct Desk<'a> {

@@ -14,9 +14,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::commands::command;
 use crate::process::Process;
 use crate::story_extension::installed;
-use crate::story_operating::command;
 use crate::story_outside::files;
 use crate::world::{LEASES, Options, World, wait_for};
 use support::cluster::PATIENCE;

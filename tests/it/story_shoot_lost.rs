@@ -1,13 +1,12 @@
 //! A seed is lost for ever, and another one restores its Shoot from what the garden and the bucket of the lost one have. Then the lost
-//! one comes back all the same.
+//! one comes back after all.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
 
 use gardenlet::api::core::CONFIG_MAP;
-use gardenlet::cli::{self, Io};
-use gardenlet::config::LoadedConfig;
 use serde_json::{Value, json};
 
+use crate::commands::command_with;
 use crate::move_stage::{NAME, PLACE, Side, Stage};
 use crate::story_shoot_move::{created, is_at};
 use crate::world::{CORE, wait_for};
@@ -37,18 +36,14 @@ impl Ended {
 fn rescue(stage: &Stage, answer: Option<&str>, more: &[&str]) -> Ended {
     let kubeconfig = stage.a.world.file("administrator.kubeconfig", &stage.garden().admin_kubeconfig());
     let shoot = format!("{}/{}", PLACE.0, PLACE.1);
-    let mut args: Vec<OsString> =
-        vec!["rescue".into(), shoot.into(), "--kubeconfig".into(), kubeconfig.into()];
-    args.extend([format!("--from={}", stage.a.name()), format!("--to={}", stage.b.name())].map(Into::into));
-    args.extend(more.iter().map(Into::into));
-    let (mut output, mut errors, mut input) = (Vec::new(), Vec::new(), answer.unwrap_or_default().as_bytes());
-    let is_terminal = answer.is_some();
-    let mut io =
-        Io { input: &mut input, is_terminal, output: &mut output, errors: &mut errors, colour: false };
-    let nobody = |_: &LoadedConfig, _: Vec<(String, String)>| unreachable!("no identity is needed");
-    let code = cli::main(args, &|_| None, &mut io, &nobody, |_, _| unreachable!("no agent is started"));
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code, output: text(output), errors: text(errors) }
+    let (kubeconfig, from, to) = (
+        format!("--kubeconfig={}", kubeconfig.display()),
+        format!("--from={}", stage.a.name()),
+        format!("--to={}", stage.b.name()),
+    );
+    let words = [&["rescue", &shoot, &kubeconfig, &from, &to], more].concat();
+    let (code, output, errors) = command_with(answer, &words, &BTreeMap::new());
+    Ended { code, output, errors }
 }
 
 /// The garden has the states of the extensions, which come a moment after the Shoot.

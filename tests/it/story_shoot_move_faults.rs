@@ -91,7 +91,7 @@ impl Shelf {
         self.buckets.set_fault(&self.bucket, fault, is_on);
     }
 
-    /// Harms what is there; remembers what was there before.
+    /// Keeps the good snapshots, and then harms those in the bucket.
     fn harm(&self, harm: impl FnOnce(&Self)) {
         *self.kept.lock().unwrap() = self.buckets.all(&self.bucket, &self.prefix);
         harm(self);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::story_operating::{Desk, command};
+use crate::commands::command;
+use crate::story_operating::Desk;
 use crate::story_probes::series;
 use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::json::{list, text};

@@ -16,8 +16,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::charts;
+use crate::commands::command;
 use crate::story_offline::pass;
-use crate::story_operating::{command, equip};
+use crate::story_operating::equip;
 use crate::story_probes::series;
 use crate::story_shoot_others::{reconcile_at, register, wait_for_task};
 use crate::world::{Agent, CORE, Options, World, wait_for};
