@@ -41,9 +41,15 @@ pub(crate) const NAME: &str = "s1";
 pub(crate) const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 /// The name of the Shoot's API server, for its owner.
 pub(crate) const HOST: &str = "api.s1.p.shoots.example.org";
-/// The extensions of each Shoot, and when they act.
-pub(crate) const EXTENSIONS: [(&str, &str); 2] =
-    [("early", "BeforeKubeAPIServer"), ("late", "AfterKubeAPIServer")];
+pub(crate) const BEFORE: &str = "BeforeKubeAPIServer";
+const AFTER: &str = "AfterKubeAPIServer";
+/// The extensions of each Shoot, and when they act in a reconciliation, in a migration and in a deletion. No two of these have the same
+/// moment for all extensions.
+pub(crate) const EXTENSIONS: [(&str, [&str; 3]); 3] = [
+    ("early", [BEFORE, BEFORE, AFTER]),
+    ("late", [AFTER, AFTER, BEFORE]),
+    ("mixed", [AFTER, BEFORE, BEFORE]),
+];
 const IMAGE: &str = "registry.example.org/gardenlet:1";
 
 /// One seed. The world ends last.
@@ -169,9 +175,8 @@ impl Stage {
             .garden
             .apply(&[secret("dns", &json!({"token": "dHdv"})), secret("backup", &backups::credentials())]);
         first.garden.apply(&prepare::backups());
-        // One that is released before the API server ends, and one after it.
-        for (name, moment) in EXTENSIONS {
-            let lifecycle = json!({"reconcile": moment, "migrate": moment, "delete": moment});
+        for (name, [reconcile, migrate, delete]) in EXTENSIONS {
+            let lifecycle = json!({"reconcile": reconcile, "migrate": migrate, "delete": delete});
             register(&first, name, &json!({"autoEnable": ["shoot"], "lifecycle": lifecycle}));
         }
         let second = first.beside(b);

@@ -7,7 +7,7 @@ use gardenlet::api::core::CONFIG_MAP;
 use serde_json::{Value, json};
 
 use crate::commands::command_with;
-use crate::move_stage::{NAME, PLACE, Side, Stage};
+use crate::move_stage::{EXTENSIONS, NAME, PLACE, Side, Stage};
 use crate::story_shoot_move::{created, is_at};
 use crate::world::{CORE, wait_for};
 use support::cluster::PATIENCE;
@@ -51,7 +51,7 @@ fn wait_for_state(stage: &Stage) {
     stage.garden().wait_for("a whole ShootState", |garden| {
         let state = garden.get(CORE, "shootstates", PLACE.0, PLACE.1)?;
         let states = list(&state, "/spec/extensions").iter();
-        (states.filter(|entry| entry["kind"] == "Extension").count() == 2).then_some(())
+        (states.filter(|entry| entry["kind"] == "Extension").count() == EXTENSIONS.len()).then_some(())
     });
 }
 

@@ -5,8 +5,10 @@ use gardenlet::api::core::SERVICE_ACCOUNT;
 use gardenlet::api::meta::Key;
 use serde_json::{Value, json};
 
-use crate::move_stage::{EXTENSIONS, HOST, NAME, PLACE, Side, Stage, Writer, missing};
-use crate::world::{CORE, wait_for};
+use crate::move_stage::{BEFORE, EXTENSIONS, HOST, NAME, PLACE, Side, Stage, Writer, missing};
+use crate::world::{AGENT, CORE, wait_for};
+use support::TestCluster;
+use support::http::record::Recorded;
 use support::json::{list, text};
 use support::shoot::buckets::RAISE;
 use support::shoot::object::{Workerless, technical_id};
@@ -130,6 +132,36 @@ pub(crate) fn moved(stage: &Stage, from: &Side, to: &Side) {
     wait_for("the end of the finalizer of the ShootState", is_free);
 }
 
+/// What the agent does with extensions and with the API server in an operation: the place in the moments of [`EXTENSIONS`], the request
+/// for an extension, its annotation, and the request for the Deployment.
+struct Moment(usize, &'static str, &'static str, &'static str);
+
+const RESTORES: Moment = Moment(0, "POST", "wait-for-state", "POST");
+const MIGRATES: Moment = Moment(1, "PATCH", "migrate", "DELETE");
+const DELETES: Moment = Moment(2, "DELETE", "", "DELETE");
+
+/// Each extension has acted at its moment since a mark: before the API server began or ended, or after that.
+fn acted_in_order(seed: &TestCluster, mark: usize, moment: &Moment) {
+    let Moment(place, method, asks, server) = moment;
+    let all = seed.requests_since(mark);
+    let first = |method: &str, resource: &str, name: &str, asks: &str| {
+        let is_it = |seen: &Recorded| {
+            let of_body = |field: &str| seen.body.as_ref().map_or("", |body| text(body, field));
+            let named = [&seen.info.name, of_body("/metadata/name")].contains(&name);
+            let is_own = seen.user == AGENT && seen.info.subresource.is_empty();
+            let asked = of_body("/metadata/annotations/gardener.cloud~1operation");
+            is_own && named && seen.method == method && seen.info.resource == resource && asked == asks
+        };
+        let found = all.iter().position(is_it);
+        found.unwrap_or_else(|| panic!("{method} {resource} {name} {asks}"))
+    };
+    let server = first(server, "deployments", "kube-apiserver", "");
+    for (name, moments) in EXTENSIONS {
+        let is_before = first(method, "extensions", name, asks) < server;
+        assert_eq!(is_before, moments[*place] == BEFORE, "{name} {method} {asks}");
+    }
+}
+
 #[test]
 fn a_moving_shoot_keeps_its_data_and_comes_back() {
     let stage = Stage::start("move-there", "move-back");
@@ -137,11 +169,14 @@ fn a_moving_shoot_keeps_its_data_and_comes_back() {
     let (a, b) = (&stage.a, &stage.b);
     let writer = Writer::start(stage.owner());
     wait_for("some writes", || (writer.count() > 20).then_some(()));
+    let mark = a.seed().request_count();
     moved(&stage, a, b);
     let count = writer.count();
     wait_for("writes to the new place", || (writer.count() > count + 20).then_some(()));
     is_at(&stage, b, &before);
     has_left(&stage, a);
+    acted_in_order(a.seed(), mark, &MIGRATES);
+    acted_in_order(b.seed(), 0, &RESTORES);
     let last = b.site.server(&technical_id(NAME)).unwrap().cluster.store().read().revision;
     assert!(last > RAISE, "{last}");
 
@@ -152,6 +187,15 @@ fn a_moving_shoot_keeps_its_data_and_comes_back() {
     has_left(&stage, b);
     let written = writer.end();
     assert_eq!(missing(a, &written), [""; 0]);
+
+    let mark = a.seed().request_count();
+    let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    stage.garden().merge(CORE, "shoots", PLACE, &confirmed);
+    stage.garden().delete(CORE, "shoots", PLACE.0, PLACE.1);
+    stage.garden().wait_for("the end of the Shoot", |garden| {
+        garden.get(CORE, "shoots", PLACE.0, PLACE.1).is_none().then_some(())
+    });
+    acted_in_order(a.seed(), mark, &DELETES);
     stage.end();
 }
 
