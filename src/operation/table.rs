@@ -36,6 +36,21 @@ impl Table {
         flow::outline(self.rows(), facts)
     }
 
+    /// Whether a task starts only after another one has ended, for the tests of tables.
+    #[cfg(test)]
+    pub(super) fn waits(&self, facts: &Facts, later: &str, earlier: &str) -> bool {
+        let tasks = self.outline(facts);
+        let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
+        let (mut open, earlier) = (vec![place(later)], place(earlier));
+        while let Some(task) = open.pop() {
+            if tasks[task].needs.contains(&earlier) {
+                return true;
+            }
+            open.extend(&tasks[task].needs);
+        }
+        false
+    }
+
     /// Where the result of a task can be seen.
     pub(crate) fn evidence(&self, task: &str) -> Evidence {
         self.rows().find(|row| row.name() == task).map_or(only_in_the_log, |row| *row.evidence())

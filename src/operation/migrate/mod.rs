@@ -253,20 +253,6 @@ mod tests {
         assert_eq!(awake.len() + 1, found.len(), "only the API server is not woken");
     }
 
-    /// Whether a task starts only after another one has ended.
-    fn waits(later: &str, earlier: &str) -> bool {
-        let tasks = TABLE.outline(&facts(Found::ALL));
-        let place = |name: &str| tasks.iter().position(|task| task.name == name).unwrap();
-        let (mut open, earlier) = (vec![place(later)], place(earlier));
-        while let Some(task) = open.pop() {
-            if tasks[task].needs.contains(&earlier) {
-                return true;
-            }
-            open.extend(&tasks[task].needs);
-        }
-        false
-    }
-
     #[test]
     fn nothing_is_deleted_before_the_garden_or_the_bucket_has_it() {
         const STATE: &str = "Persisting ShootState in garden cluster";
@@ -297,7 +283,10 @@ mod tests {
             ("Deleting shoot namespace in Seed", "Deleting DNSRecords from the Shoot namespace"),
         ];
         for (later, earlier) in table {
-            assert!(waits(later, earlier), "{later:?} does not wait for {earlier:?}");
+            assert!(
+                TABLE.waits(&facts(Found::ALL), later, earlier),
+                "{later:?} does not wait for {earlier:?}"
+            );
         }
     }
 

@@ -51,18 +51,30 @@ mod tests {
                 "{name}"
             );
         }
-        let place = |name: &str| first.iter().position(|other| *other == name).unwrap();
-        let order = [
-            "Deploying source backup entry",
-            "Deploying BackupEntry for ETCD data",
-            "Waiting until etcd backups are copied",
-            "Deploying main and events ETCDs",
-            "Deploying Kubernetes API server",
-            "Initializing connection to Shoot",
-            "Destroying source backup entry",
+        const COPIED: &str = "Waiting until etcd backups are copied";
+        const ANSWERS: &str = "Initializing connection to Shoot";
+        let table = [
+            // The garden accepts it only while the Shoot's own entry still names the other bucket.
+            (
+                "Deploying BackupEntry for ETCD data",
+                "Waiting until the source backup entry has been reconciled",
+            ),
+            (
+                "Copying etcd backups to new seed's backup bucket",
+                "Waiting until the BackupEntry for ETCD data has been reconciled",
+            ),
+            (COPIED, "Copying etcd backups to new seed's backup bucket"),
+            ("Destroying copy etcd backups task resource", COPIED),
+            ("Deploying main and events ETCDs", COPIED),
+            ("Checking that the restored main etcd has data", "Deploying main and events ETCDs"),
+            ("Deploying Kubernetes API server", "Checking that the restored main etcd has data"),
+            (ANSWERS, "Deploying Kubernetes API server"),
+            ("Allowing the restored etcd to start without backups", ANSWERS),
+            ("Destroying source backup entry", ANSWERS),
+            ("Waiting until source backup entry has been deleted", "Destroying source backup entry"),
         ];
-        for pair in order.windows(2) {
-            assert!(place(pair[0]) < place(pair[1]), "{pair:?}");
+        for (later, earlier) in table {
+            assert!(TABLE.waits(&copies, later, earlier), "{later:?} does not wait for {earlier:?}");
         }
     }
 }
