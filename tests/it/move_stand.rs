@@ -21,6 +21,7 @@ use support::json::{list, text};
 use support::shoot::buckets::{Fault, RAISE};
 use support::shoot::etcd::Etcds;
 use support::shoot::jobs::{COPY, FINAL, SECRET, SOURCE_SECRET};
+use support::shoot::said;
 use support::shoot::{Options as SiteOptions, Site};
 
 const PLACE: (&str, &str) = ("garden-p", "s1");
@@ -347,10 +348,10 @@ fn faults_of_buckets_are_reported() {
     };
     let buckets = &etcds.buckets;
     buckets.set_fault(BUCKETS[0], Fault::Away, true);
-    failed(take(&one), "no answer");
+    failed(take(&one), said::UNREACHABLE);
     buckets.set_fault(BUCKETS[0], Fault::Away, false);
     buckets.set_fault(BUCKETS[0], Fault::Damages, true);
-    failed(take(&one), "the checksum is wrong");
+    failed(take(&one), said::SPOILED);
     buckets.set_fault(BUCKETS[0], Fault::Damages, false);
     buckets.remove(BUCKETS[0], "entry/");
     assert_eq!(take(&one).0, "Complete");
@@ -361,13 +362,13 @@ fn faults_of_buckets_are_reported() {
     buckets.unmark(BUCKETS[0], PREFIX);
     let refused = copy(&two, &[]);
     assert_eq!(refused.1["acceptable"], true);
-    failed(refused, "no snapshot is final");
+    failed(refused, said::NOT_FINAL);
     let (kind, told) = copy(&two, &["--accept-loss"]);
-    assert!(kind == "Complete" && text(&told, "/lost").contains("no snapshot is final"), "{told}");
+    assert!(kind == "Complete" && text(&told, "/lost").contains(said::NOT_FINAL), "{told}");
     buckets.damage(BUCKETS[0], PREFIX);
-    failed(copy(&two, &[]), "is broken: the checksum is wrong");
+    failed(copy(&two, &[]), said::BROKEN);
     buckets.set_fault(BUCKETS[0], Fault::Away, true);
-    failed(copy(&two, &["--accept-loss"]), "no answer");
+    failed(copy(&two, &["--accept-loss"]), said::UNREACHABLE);
     buckets.damage(BUCKETS[1], PREFIX);
     let never = json!({"metadata": {"name": "etcd-main-restore", "namespace": PLANE},
         "data": {"GARDENLET_ETCD_NEVER_EMPTY": "true"}});
@@ -381,7 +382,7 @@ fn faults_of_buckets_are_reported() {
     buckets.remove(BUCKETS[1], "entry/");
     two.seed.wait_for("an etcd that does not start empty", |_| {
         let why = "/status/containerStatuses/0/state/waiting/message";
-        text(&two.pod("etcd-main"), why).contains("does not start empty").then_some(())
+        text(&two.pod("etcd-main"), why).contains(said::NEVER_EMPTY).then_some(())
     });
     two.seed.delete("", "configmaps", PLANE, "etcd-main-restore");
     two.apply_server("v1.34.3");

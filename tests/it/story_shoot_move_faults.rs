@@ -20,6 +20,7 @@ use support::shoot::buckets::{Buckets, Fault, Snapshot};
 use support::shoot::history::Operation;
 use support::shoot::jobs::{COPY, FINAL};
 use support::shoot::object::technical_id;
+use support::shoot::said;
 
 /// How long a seed has no garden.
 const AWAY: Duration = Duration::from_secs(600);
@@ -151,10 +152,10 @@ fn a_move_waits_for_its_bucket_and_for_a_good_snapshot() {
     let harmed = shelf.clone();
     at_first(stage.garden(), reads_source, move || harmed.damage());
     stage.bind(&stage.b);
-    mover.complains("Migrate", &[FINAL, &shelf.bucket, "no answer"]);
+    mover.complains("Migrate", &[FINAL, &shelf.bucket, said::UNREACHABLE]);
     assert!(jobs.hits() < 5, "a Job that fails is reported: {} were made", jobs.hits());
     shelf.set(Fault::Away, false);
-    mover.complains("Restore", &[COPY, &shelf.bucket, "is broken", ACCEPTS.0]);
+    mover.complains("Restore", &[COPY, &shelf.bucket, said::BROKEN, ACCEPTS.0]);
     assert!(stage.b.stored("", "namespaces", ("", "default")).is_none(), "no API server without data");
     shelf.bring_back();
     mover.arrives(&stage.a, &stage.b);
@@ -173,12 +174,12 @@ fn a_bucket_that_keeps_nothing_is_noticed() {
     source.set(Fault::Damages, true);
     target.set(Fault::Away, true);
     stage.bind(&stage.b);
-    mover.complains("Migrate", &[FINAL, &source.bucket, "the checksum is wrong"]);
+    mover.complains("Migrate", &[FINAL, &source.bucket, said::SPOILED]);
     source.set(Fault::Damages, false);
-    mover.complains("Restore", &[COPY, &target.bucket, "no answer"]);
+    mover.complains("Restore", &[COPY, &target.bucket, said::UNREACHABLE]);
     target.set(Fault::Away, false);
     target.set(Fault::Damages, true);
-    mover.complains("Restore", &[COPY, &target.bucket, "the checksum is wrong"]);
+    mover.complains("Restore", &[COPY, &target.bucket, said::SPOILED]);
     target.set(Fault::Damages, false);
     mover.arrives(&stage.a, &stage.b);
     mover.stage.end();
@@ -195,7 +196,7 @@ fn a_snapshot_that_is_not_final_moves_only_if_the_owner_accepts_it() {
     at_first(stage.garden(), reads_source, move || harmed.unmark());
     stage.bind(&stage.b);
     wait_for_copy(&mover, &stage.b);
-    mover.complains("Restore", &[COPY, &shelf.bucket, "no snapshot is final", ACCEPTS.0]);
+    mover.complains("Restore", &[COPY, &shelf.bucket, said::NOT_FINAL, ACCEPTS.0]);
     mover.annotate(ACCEPTS);
     // It was the last one nevertheless.
     mover.arrives(&stage.a, &stage.b);
@@ -221,7 +222,7 @@ fn a_missing_snapshot_can_be_brought_back() {
     at_first(stage.garden(), reads_source, move || harmed.clear());
     stage.bind(&stage.b);
     wait_for_copy(&mover, &stage.b);
-    mover.complains("Restore", &[COPY, &shelf.bucket, "there are no snapshots", ACCEPTS.0]);
+    mover.complains("Restore", &[COPY, &shelf.bucket, said::NO_SNAPSHOT, ACCEPTS.0]);
     shelf.bring_back();
     mover.arrives(&stage.a, &stage.b);
 
@@ -240,9 +241,9 @@ fn a_missing_snapshot_can_be_brought_back() {
         let pod = stage.a.seed().get("", "pods", &plane, "etcd-main-0")?;
         text(&pod, "/status/containerStatuses/0/state/waiting/message").contains(words).then_some(())
     };
-    wait_for("an etcd that does not start empty", || waits("does not start empty"));
+    wait_for("an etcd that does not start empty", || waits(said::NEVER_EMPTY));
     stage.a.world.skip(LONG);
-    mover.complains("Restore", &["etcd-main", "does not start empty"]);
+    mover.complains("Restore", &["etcd-main", said::NEVER_EMPTY]);
     target.bring_back();
     mover.arrives(&stage.b, &stage.a);
     mover.stage.end();
@@ -259,7 +260,7 @@ fn a_shoot_begins_empty_only_if_its_owner_accepts_it() {
     let harmed = shelf.clone();
     at_first(stage.garden(), reads_source, move || harmed.damage());
     stage.bind(&stage.b);
-    mover.complains("Restore", &[COPY, "is broken", ACCEPTS.0]);
+    mover.complains("Restore", &[COPY, said::BROKEN, ACCEPTS.0]);
     let kept = stage.b.persisted();
     mover.annotate(ACCEPTS);
     stage.garden().wait_for("the end of the move", |_| {

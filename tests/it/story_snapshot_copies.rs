@@ -14,7 +14,9 @@ use gardenlet::base::random;
 use serde_json::{Value, json};
 
 use crate::story_snapshots::gateway;
+use support::http::message::{Request, Response};
 use support::s3::{Answer, S3Server, refusal};
+use support::shoot::said;
 
 const PREFIX: &str = "entry/etcd-main";
 const FULL: &str = "Full-00000000-00000042-1790000000.gz";
@@ -168,12 +170,24 @@ fn an_interrupted_copy_is_continued() {
     assert!(scene.from.take_seen().iter().all(|seen| seen.starts_with("GET ")));
 }
 
-/// What is wrong with the source, and whether it may be accepted.
-type Trouble = (&'static str, fn(&Move), &'static str, Option<&'static [&'static str]>);
+/// What is wrong, how, what the program says, what its stand-ins say of that, and whether it may be accepted.
+type Trouble = (&'static str, fn(&Move), &'static str, &'static str, Option<&'static [&'static str]>);
+
+/// Another content of an object than the one that was stored.
+fn spoiled(request: &Request, answer: &Response) -> Option<Answer> {
+    let is_object = request.method == "GET" && request.path.ends_with(".gz") && answer.status == 200;
+    is_object.then(|| {
+        let mut other = answer.clone();
+        if let Some(byte) = other.body.last_mut() {
+            *byte ^= 1;
+        }
+        Answer::Reply(other)
+    })
+}
 
 #[test]
 fn nothing_is_lost_unless_it_was_accepted() {
-    let table: [Trouble; 7] = [
+    let table: [Trouble; 8] = [
         (
             "the final snapshot is damaged",
             |scene| {
@@ -183,6 +197,7 @@ fn nothing_is_lost_unless_it_was_accepted() {
                 content[middle] ^= 1;
             },
             "snapshot Full-00000000-00000042-1790000000.gz.final is broken: ",
+            said::BROKEN,
             Some(&["Full-00000000-00000007-1780000000.gz"]),
         ),
         (
@@ -192,35 +207,54 @@ fn nothing_is_lost_unless_it_was_accepted() {
                 scene.put(FULL, content);
             },
             "the newest full snapshot Full-00000000-00000042-1790000000.gz is not final, and deltas follow it",
+            said::NOT_FINAL,
             Some(&[FULL, FIRST_DELTA, SECOND_DELTA]),
         ),
         (
             "a delta is missing",
             |scene| drop(scene.from.objects().remove(&key(FIRST_DELTA))),
             "revisions 43 to 50 are in no snapshot, and Incr-00000051",
+            "",
             Some(&[FULL]),
         ),
-        ("there is nothing", |scene| scene.from.objects().clear(), "there is no snapshot", Some(&[])),
+        (
+            "there is nothing",
+            |scene| scene.from.objects().clear(),
+            "there is no snapshot",
+            said::NO_SNAPSHOT,
+            Some(&[]),
+        ),
         (
             "there is no bucket",
             |scene| scene.secret("from", &scene.from, &[("bucketName", "other")]),
             "there is no bucket \"other\"",
+            "",
             None,
         ),
         (
             "the key has no rights",
             |scene| scene.from.twist(|_, _| Some(Answer::Reply(refusal(403, "AccessDenied", "")))),
             "the key has no right to do this",
+            "",
             None,
         ),
         (
             "the server does not answer",
             |scene| scene.secret("from", &scene.from, &[("endpoint", "http://127.0.0.1:1")]),
             "connect to 127.0.0.1:1",
+            said::UNREACHABLE,
+            None,
+        ),
+        (
+            "the new bucket keeps something else",
+            |scene| scene.to.twist(spoiled),
+            "snapshot Incr-00000051-00000060-1790000200.gz is broken: the store has another content under this name",
+            said::SPOILED,
             None,
         ),
     ];
-    for (what, spoil, why, accepted) in table {
+    for (what, spoil, why, said, accepted) in table {
+        assert!(why.contains(said), "{what}: the stand-ins say {said:?}");
         let scene = Move::new();
         scene.fill();
         spoil(&scene);
@@ -281,7 +315,7 @@ fn the_last_snapshot_of_one_seed_starts_an_etcd_on_another() {
     };
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true")]);
     assert_eq!(run.code, Some(1), "{}", run.errors);
-    for words in ["etcd does not start empty", "edge.gardenlet/accept-data-loss=true"] {
+    for words in [said::NEVER_EMPTY, "edge.gardenlet/accept-data-loss=true"] {
         assert!(run.errors.contains(words), "{}", run.errors);
     }
     assert_eq!(scene.copy(&[]).code, Some(0));
@@ -291,7 +325,7 @@ fn the_last_snapshot_of_one_seed_starts_an_etcd_on_another() {
     // This data directory is no database that opens.
     scene.to.objects().clear();
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true")]);
-    assert!(run.code == Some(1) && run.errors.contains("etcd does not start empty"), "{}", run.errors);
+    assert!(run.code == Some(1) && run.errors.contains(said::NEVER_EMPTY), "{}", run.errors);
     fs::remove_dir_all(&data).unwrap();
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "false")]);
     assert_eq!(run.code, Some(0), "{}", run.errors);

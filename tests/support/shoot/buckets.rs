@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use super::said;
 use crate::api::kinds::Kinds;
 use crate::api::store::{Id, Store};
 use crate::json::text;
@@ -142,7 +143,7 @@ impl Buckets {
     /// Nobody answers.
     pub fn list(&self, bucket: &str, prefix: &str) -> Result<Vec<Snapshot>, String> {
         if self.has(bucket, Fault::Away) {
-            return Err(format!("list s3://{bucket}/{prefix}: no answer: the connection timed out"));
+            return Err(format!("list s3://{bucket}/{prefix}: {}", said::UNREACHABLE));
         }
         Ok(self.all(bucket, prefix))
     }
@@ -154,7 +155,7 @@ impl Buckets {
     pub fn put(&self, bucket: &str, prefix: &str, mut snapshot: Snapshot) -> Result<(), String> {
         if self.has(bucket, Fault::Away) {
             let file = snapshot.file();
-            return Err(format!("put s3://{bucket}/{prefix}/v2/{file}: no answer: the connection timed out"));
+            return Err(format!("put s3://{bucket}/{prefix}/v2/{file}: {}", said::UNREACHABLE));
         }
         snapshot.is_broken |= self.has(bucket, Fault::Damages);
         let mut inner = self.inner();

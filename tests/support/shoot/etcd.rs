@@ -15,6 +15,7 @@ use super::buckets::{Buckets, Snapshot};
 use super::files::{Files, Find};
 use super::kubelet::finder;
 use super::ledger::Ledger;
+use super::said;
 use super::scene::{Scene, place};
 use super::server::Server;
 use crate::json::{entry, list, text};
@@ -108,9 +109,8 @@ fn newest(shared: &Shared, etcds: &Etcds, pod: &Value) -> Result<Option<Snapshot
         return Err(format!("no snapshot of s3://{bucket}/{prefix} can be restored: {n_all} are broken"));
     }
     if all.is_empty() && is_never_empty(&find, &pod["spec"]) {
-        return Err(format!(
-            "there are no data, and s3://{bucket}/{prefix} has no snapshots: etcd does not start empty"
-        ));
+        let why = said::NEVER_EMPTY;
+        return Err(format!("there are no data, and s3://{bucket}/{prefix} has no snapshots: {why}"));
     }
     Ok(all.pop())
 }

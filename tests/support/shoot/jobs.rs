@@ -8,6 +8,8 @@
 //! - `etcd copy` copies the newest snapshot from the bucket of Secret `source-etcd-backup` to that of Secret `etcd-backup`, and
 //!   drops the mark. It reads back what it has stored. Without a final snapshot it waits for `--wait`, and then fails; with a
 //!   broken one it fails at once. With `--accept-loss` it takes what there is instead, which may be nothing.
+//!
+//! What it says then is in [`said`].
 
 use std::time::Duration;
 
@@ -19,6 +21,7 @@ use super::Shared;
 use super::etcd::{self, Etcds, flag};
 use super::files::Files;
 use super::kubelet::{answers, finder};
+use super::said;
 use super::scene::{Scene, is_alive, is_of, owned_by, place};
 use crate::encoding::{from_rfc3339, rfc3339};
 use crate::json::{list, text};
@@ -168,7 +171,7 @@ fn read_back(etcds: &Etcds, bucket: &str, prefix: &str, file: &str) -> Result<()
         return Ok(());
     }
     etcds.buckets.drop_file(bucket, prefix, file);
-    Err(format!("{file} of s3://{bucket}/{prefix}: the store has something else: the checksum is wrong"))
+    Err(format!("snapshot {file} {}: s3://{bucket}/{prefix}", said::SPOILED))
 }
 
 fn copy(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<Ending, String> {
@@ -181,11 +184,11 @@ fn copy(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<E
     let newest = etcds.buckets.list(&source, prefix).map(|mut all| all.pop());
     let why = match &newest {
         Ok(Some(newest)) if newest.is_broken => {
-            format!("{from}: {} is broken: the checksum is wrong", newest.file())
+            format!("{from}: snapshot {} {}the checksum is wrong", newest.file(), said::BROKEN)
         }
         Ok(Some(newest)) if newest.is_final => String::new(),
-        Ok(Some(newest)) => format!("{from}: no snapshot is final: the newest one is {}", newest.file()),
-        Ok(None) => format!("{from}: there are no snapshots"),
+        Ok(Some(newest)) => format!("{from}: the newest full snapshot {} {}", newest.file(), said::NOT_FINAL),
+        Ok(None) => format!("{from}: {}", said::NO_SNAPSHOT),
         Err(why) => why.clone(),
     };
     // A broken one does not get better.

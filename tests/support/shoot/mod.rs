@@ -42,6 +42,7 @@ pub mod network;
 pub mod object;
 pub mod owner;
 pub mod routes;
+pub mod said;
 pub mod scene;
 pub mod server;
 pub mod settings;
