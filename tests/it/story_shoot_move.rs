@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::move_stage::{BEFORE, EXTENSIONS, HOST, NAME, PLACE, Side, Stage, Writer, missing};
 use crate::world::{AGENT, CORE, wait_for};
 use support::TestCluster;
+use support::api::store::Id;
 use support::http::record::Recorded;
 use support::json::{list, text};
 use support::shoot::buckets::RAISE;
@@ -249,12 +250,28 @@ fn two_agents_serve_one_garden() {
     assert_eq!(missing(a, &written), [""; 0]);
     assert_eq!(stage.etcds.ledger.serving(text(&stage.shoot(), "/status/uid")).len(), 1);
 
-    // The other Seed is ready for it, and both agents see it.
+    // The other Seed is ready for it, and both agents see it. But a Bastion belongs to its seed.
+    let bastion = json!({"apiVersion": "operations.gardener.cloud/v1alpha1", "kind": "Bastion", "metadata": {"name": "b1", "namespace": PLACE.0},
+        "spec": {"shootRef": {"name": NAME}, "seedName": a.name()}});
+    let id = Id::new("operations.gardener.cloud", "bastions", PLACE.0, "b1");
+    stage.garden().store().write(|state| drop(state.put(id, bastion)));
     stage.bind(b);
     stage.garden().wait_for("the constraint", |_| stage.was_ready("True").then_some(()));
     for side in [a, b] {
         let label = format!("name.seed.gardener.cloud/{}", side.name());
         assert_eq!(stage.shoot()["metadata"]["labels"][label], "true");
     }
+    stage.wait_for("the refusal of the move", |shoot| {
+        let mut errors = list(shoot, "/status/lastErrors").iter();
+        errors.any(|error| {
+            text(error, "/description").contains("shoot has still Bastions: delete b1")
+                && text(error, "/taskID") == "initializeOperation"
+        })
+    });
+    wait_for("the event of the refusal", || {
+        stage.events().iter().any(|event| event == "MigrationPreparationFailed").then_some(())
+    });
+    assert_eq!(b.left(), [""; 0]);
+    assert!(stage.entry(&stage.entry_name()).unwrap()["spec"]["seedName"] == a.name());
     stage.check();
 }
