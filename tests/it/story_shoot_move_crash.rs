@@ -26,7 +26,7 @@ const FEW: usize = 1;
 const AWAY: Duration = Duration::from_secs(600);
 
 /// The borders between the tasks of a migration: the task that has ended last, and the point.
-static SOURCE: [(&str, Point); 34] = [
+static SOURCE: [(&str, Point); 35] = [
     ("start of the operation", after("garden: PATCH shoots/status s1 Processing")),
     (
         "Ensuring that the gardener-resource-manager is scaled to 1",
@@ -55,6 +55,7 @@ static SOURCE: [(&str, Point); 34] = [
         before("seed: DELETE deployments kube-apiserver"),
     ),
     ("Deleting kube-apiserver deployment", after("seed: DELETE deployments kube-apiserver")),
+    ("Stopping Kubernetes controller manager", after("seed: PATCH deployments kube-controller-manager")),
     ("Waiting until kube-apiserver has been deleted", before("seed: PATCH extensions late")),
     ("Migrating extensions after kube-apiserver", after("seed: PATCH extensions late")),
     ("Migrating external domain DNS record", after("seed: PATCH dnsrecords s1-external")),
