@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, OPERATION};
 use crate::api::meta::{Key, text};
+use crate::api::resources::GARDEN_NAMESPACE;
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
 use crate::extension::credentials::{CredentialsReference, GardenCredentials};
@@ -58,6 +59,14 @@ fn owner(kind: &str, object: &Value, blocks: bool) -> Value {
 fn ask(object: &mut Value, now: Timestamp) {
     object["metadata"]["annotations"][OPERATION] = json!("reconcile");
     object["metadata"]["annotations"][TIMESTAMP] = json!(rfc3339_nanos(now));
+}
+
+/// The prefix of the Secrets of BackupEntries in namespace `garden` of a seed.
+pub(crate) const ENTRY_SECRETS: &str = "entry-";
+
+/// The Secret in a seed with the credentials of a BackupEntry.
+pub(crate) fn entry_secret(entry: &str) -> Key {
+    Key::new(GARDEN_NAMESPACE, format!("{ENTRY_SECRETS}{entry}"))
 }
 
 /// The name of a Shoot's BackupEntry: the namespace of its control plane and its `status.uid`.

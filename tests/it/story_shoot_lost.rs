@@ -1,5 +1,5 @@
 //! A seed is lost for ever, and another one restores its Shoot from what the garden and the bucket of the lost one have. Then the lost
-//! one comes back after all.
+//! one comes back after all: after the end of the rescue, or before it.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use gardenlet::api::core::CONFIG_MAP;
 use serde_json::{Value, json};
 
 use crate::commands::command_with;
-use crate::move_stage::{EXTENSIONS, NAME, PLACE, Side, Stage};
-use crate::story_shoot_move::{created, is_at};
+use crate::move_stage::{EXTENSIONS, NAME, PLACE, Side, Stage, is_observed};
+use crate::story_shoot_move::{RESTORED, created, has_left, is_at};
 use crate::world::{CORE, wait_for};
 use support::cluster::PATIENCE;
 use support::http::faults::Action;
-use support::json::{list, text};
+use support::json::{entry, list, text};
+use support::options::is_long;
 use support::pace;
 use support::shoot::Trouble;
 use support::shoot::buckets::Snapshot;
@@ -32,18 +33,32 @@ impl Ended {
     }
 }
 
-/// `gardenlet rescue` at a terminal, if there is an answer to its question.
+/// `gardenlet rescue` of the Shoot of the first seed at a terminal, if there is an answer to its question.
 fn rescue(stage: &Stage, answer: Option<&str>, more: &[&str]) -> Ended {
+    rescue_from(stage, [&stage.a, &stage.b], answer, more)
+}
+
+fn rescue_from(stage: &Stage, [from, to]: [&Side; 2], answer: Option<&str>, more: &[&str]) -> Ended {
     let kubeconfig = stage.a.world.file("administrator.kubeconfig", &stage.garden().admin_kubeconfig());
     let shoot = format!("{}/{}", PLACE.0, PLACE.1);
     let (kubeconfig, from, to) = (
         format!("--kubeconfig={}", kubeconfig.display()),
-        format!("--from={}", stage.a.name()),
-        format!("--to={}", stage.b.name()),
+        format!("--from={}", from.name()),
+        format!("--to={}", to.name()),
     );
     let words = [&["rescue", &shoot, &kubeconfig, &from, &to], more].concat();
     let (code, output, errors) = command_with(answer, &words, &BTreeMap::new());
     Ended { code, output, errors }
+}
+
+/// Runs it until it is killed after its first write, before it knows that the garden has it.
+fn rescue_once(stage: &Stage, sides: [&Side; 2]) -> Ended {
+    let fault = stage.garden().faults().when(|seen| seen.user == "admin" && seen.is_write());
+    let cut = fault.once().then(Action::DropAfter);
+    let ended = rescue_from(stage, sides, Some("s1\n"), &[]);
+    assert_eq!((ended.code, ended.writes(), cut.hits()), (1, 0, 1), "{}{}", ended.output, ended.errors);
+    cut.cancel();
+    ended
 }
 
 /// The garden has the states of the extensions, which come a moment after the Shoot.
@@ -60,15 +75,20 @@ fn note(stage: &Stage, name: &str) {
     stage.owner().create::<Value>(&CONFIG_MAP, "default", &map).unwrap();
 }
 
-/// Takes the last snapshot of the first seed, and cuts its power after one more write.
-fn lose(stage: &Stage) {
-    let (side, plane) = (&stage.a, technical_id(NAME));
+/// Cuts the link of a seed: its agent ends, and the control plane goes on, with one more write after its last snapshot.
+fn cut_off(stage: &Stage, side: &Side, late: &str) {
     side.agent.crash();
-    let server = side.site.server(&plane).unwrap();
+    let server = side.site.server(&technical_id(NAME)).unwrap();
     let snapshot = Snapshot::of(server.cluster.store(), side.world.clock.now().unix(), false);
     let prefix = format!("{}/etcd-main", stage.entry_name());
     stage.etcds.buckets.put(&side.bucket(), &prefix, snapshot).unwrap();
-    note(stage, "late");
+    note(stage, late);
+}
+
+/// The same, and then cuts its power.
+fn lose(stage: &Stage) {
+    let (side, plane) = (&stage.a, technical_id(NAME));
+    cut_off(stage, side, "late");
     side.site.trouble(&plane, "kube-apiserver", Some(Trouble::Dies));
     let pods = side.seed().store().names("", "pods", &plane);
     let ends = pods.iter().filter(|pod| pod.starts_with("kube-apiserver"));
@@ -108,15 +128,11 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     }
     assert_eq!(text(&stage.shoot(), "/spec/seedName"), a.name());
 
-    // Killed after each write, before it knows that the garden has it.
+    // Killed after each write.
     for left in (1..=5).rev() {
-        let fault = stage.garden().faults().when(|seen| seen.user == "admin" && seen.is_write());
-        let cut = fault.once().then(Action::DropAfter);
-        let ended = rescue(&stage, Some("s1\n"), &[]);
-        assert_eq!((ended.code, ended.writes(), cut.hits()), (1, 0, 1), "{}{}", ended.output, ended.errors);
+        let ended = rescue_once(&stage, [a, b]);
         assert!(ended.output.contains(&format!("  {left}. ")), "{left}: {}", ended.output);
         assert!(!ended.output.contains(&format!("  {}. ", left + 1)), "{left}: {}", ended.output);
-        cut.cancel();
     }
     let again = rescue(&stage, None, &["--yes"]);
     let done = format!("Shoot garden-p/s1 belongs to seed {}, whose agent restores it.", b.name());
@@ -124,7 +140,7 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
 
     let restored = stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| {
         let shoot = stage.shoot();
-        let is_done = Operation::of(&shoot).is_some_and(|it| it.line() == "Restore Succeeded 100");
+        let is_done = Operation::of(&shoot).is_some_and(|it| it.line() == RESTORED);
         is_done.then_some(shoot)
     });
     let restored = restored.unwrap_or_else(|| panic!("{}", stage.shoot()["status"]));
@@ -141,8 +157,8 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     // It does not hold for the next move.
     assert_eq!(restored["metadata"]["annotations"]["edge.gardenlet/accept-data-loss"], Value::Null);
     wait_for("the event about the loss", || stage.events().iter().any(|it| it == "DataLost").then_some(()));
-    let after = rescue(&stage, None, &["--yes"]);
-    assert!(after.code == 0 && after.writes() == 0, "{}", after.errors);
+    let later = rescue(&stage, None, &["--yes"]);
+    assert!(later.code == 0 && later.writes() == 0, "{}", later.errors);
 
     // The machines were not lost. Their agent does not touch the Shoot, and stops what is left of it.
     let version = |shoot: &Value| shoot["status"]["lastOperation"].clone();
@@ -160,4 +176,61 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     for side in [stage.a, stage.b] {
         side.agent.stop();
     }
+}
+
+/// The agent of a seed starts without the Secret of its bucket, which is brought back after a while.
+fn lacks_secret(stage: &Stage, side: &Side) {
+    let (seed, plane) = (side.seed(), technical_id(NAME));
+    let data = seed.get("", "secrets", &plane, "etcd-backup").unwrap()["data"].clone();
+    seed.delete("", "secrets", &plane, "etcd-backup");
+    side.agent.launch();
+    stage.wait_for("the demand for the Secret", |shoot| {
+        let mut errors = list(shoot, "/status/lastErrors").iter().map(|error| text(error, "/description"));
+        errors.any(|why| {
+            why.contains("Secret shoot--p--s1/etcd-backup of the seed") && why.contains("bind the Shoot")
+        })
+    });
+    let all = [("deployments", "kube-apiserver"), ("statefulsets", "etcd-main")];
+    assert!(all.iter().all(|(plural, name)| replicas(side, plural, name) == 1));
+    for (name, _) in EXTENSIONS {
+        let object = stage.object(side, "extensions", name).unwrap();
+        assert_eq!(entry(&object, "/metadata/annotations", "gardener.cloud/operation"), None, "{name}");
+    }
+    let secret = json!({"metadata": {"name": "etcd-backup", "namespace": plane}, "data": data});
+    seed.create("v1", "secrets", &secret);
+}
+
+/// Then it is not lost, and hands over what it has, although the garden says already that the other seed has the backups.
+#[test]
+fn a_seed_that_comes_back_before_the_end_of_its_rescue_loses_nothing() {
+    let stage = Stage::start("back-old", "back-new");
+    let before = created(&stage);
+    // How many writes of the rescue there were. The third one gives the backups away, the fourth one releases them.
+    let cuts: &[usize] = if is_long() { &[3, 4, 1, 2] } else { &[3, 4] };
+    let mut sides = [&stage.a, &stage.b];
+    for writes in cuts {
+        let [from, to] = sides;
+        wait_for_state(&stage);
+        let late = format!("late-{writes}");
+        cut_off(&stage, from, &late);
+        from.world.wait_for_condition("GardenletReady", "Unknown");
+        for _ in 0..*writes {
+            rescue_once(&stage, sides);
+        }
+        match writes {
+            3 => lacks_secret(&stage, from),
+            _ => from.agent.launch(),
+        }
+        let restored = stage.wait_for("the end of the move", |shoot| {
+            let is_done = Operation::of(shoot).is_some_and(|it| it.line() == RESTORED);
+            is_done && is_observed(shoot) && shoot["status"]["seedName"] == to.name()
+        });
+        is_at(&stage, to, &before);
+        has_left(&stage, from);
+        assert!(to.stored("", "configmaps", ("default", &late)).is_some(), "after write {writes}");
+        assert_eq!(restored["metadata"]["annotations"]["edge.gardenlet/accept-data-loss"], Value::Null);
+        sides = [to, from];
+    }
+    assert!(!stage.events().iter().any(|event| event == "DataLost"));
+    stage.end();
 }

@@ -17,7 +17,7 @@ use crate::api::extensions;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, LastOperation, OPERATION};
 use crate::api::meta::{Key, ObjectMeta, annotation, text};
 use crate::backup::decide::{self, BackupPlan, State};
-use crate::backup::garden::credentials;
+use crate::backup::garden::{ENTRY_SECRETS, credentials};
 use crate::backup::status::{self, BackupReport, OperationProgress};
 use crate::backup::{BackupKind, BackupRound, KnownExtensions};
 use crate::base::json::json;
@@ -43,7 +43,7 @@ static KIND: BackupKind = BackupKind {
     core: BACKUP_ENTRY,
     extension: extensions::BACKUP_ENTRY,
     controller: "backupentry-controller",
-    secret_prefix: "entry-",
+    secret_prefix: ENTRY_SECRETS,
 };
 
 /// How often an unusable bucket of another seed is checked.

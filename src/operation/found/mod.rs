@@ -1,5 +1,6 @@
 //! What an operation finds in the seed, and in the garden, before its tasks. It decides which of them are needed.
 
+mod handover;
 pub(crate) mod read;
 
 /// The state before the flow.
@@ -15,7 +16,7 @@ pub(crate) struct Found {
     pub(crate) has_controllers: bool,
     /// The etcd with the data of the Shoot exists.
     pub(crate) has_etcd: bool,
-    /// The backups still belong to the seed that the Shoot leaves.
+    /// The last snapshot is still to be taken, and the backups to be given to the other seed.
     pub(crate) keeps_backups: bool,
     /// The backups are in the bucket of the seed that the Shoot has left.
     pub(crate) needs_copy: bool,

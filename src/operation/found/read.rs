@@ -16,7 +16,7 @@ use super::super::kinds::Operation;
 use super::super::restore;
 use super::super::snapshots::accepts_loss;
 use super::super::work::Environment;
-use super::Found;
+use super::{Found, handover};
 
 /// Reads what the operation depends on.
 pub(crate) fn read(
@@ -41,7 +41,8 @@ pub(crate) fn read(
                     entry.key
                 )));
             }
-            Ok(Found { keeps_backups: found.has_namespace && owner == BackupOwner::Source, ..found })
+            let keeps_backups = found.has_namespace && handover::is_due(env, namespace, owner, &found)?;
+            Ok(Found { keeps_backups, ..found })
         }
         Operation::Restore => {
             let has_etcd = has_etcd(&env.seed, namespace)?;
@@ -80,10 +81,10 @@ fn in_seed(seed: &Seed, namespace: &str) -> Result<Found, Error> {
 
 /// Which of the two seeds of a migration has the backups.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum BackupOwner {
+pub(super) enum BackupOwner {
     /// The seed that the Shoot leaves.
     Source,
-    /// The last snapshot is taken, and the entry given away.
+    /// The entry was given away: by this seed after the last snapshot, or by an administrator who took the seed for lost.
     Target,
     Nobody,
 }
