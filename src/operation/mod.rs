@@ -22,6 +22,7 @@ pub(crate) mod found;
 pub(crate) mod inputs;
 mod kinds;
 pub(crate) mod look;
+pub(crate) mod lost;
 mod migrate;
 mod objects;
 mod pods;

@@ -92,8 +92,6 @@ pub(crate) struct Work {
     pub(super) accounts: AccountSecretsRotation,
     /// How far the deletion of the content of the cluster is.
     pub(super) sweeps: Vec<CleanupSweep>,
-    /// What a restoration has lost of the data.
-    pub(super) lost: Option<String>,
 }
 
 impl fmt::Debug for Work {
@@ -134,7 +132,6 @@ impl Work {
             rewrite: EncryptionRewrite::default(),
             accounts: AccountSecretsRotation::default(),
             sweeps: Vec::new(),
-            lost: None,
         }
     }
 
@@ -156,11 +153,6 @@ impl Work {
     /// What was read from the garden for the operation.
     pub(crate) const fn inputs(&self) -> &GardenInputs {
         &self.inputs
-    }
-
-    /// What a restoration has lost of the data, if anything.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        self.lost.as_deref()
     }
 
     /// Deletes Secrets that this operation did not request.

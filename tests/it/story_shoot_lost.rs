@@ -7,11 +7,12 @@ use gardenlet::api::core::CONFIG_MAP;
 use serde_json::{Value, json};
 
 use crate::commands::command_with;
+use crate::faultpoints::{FaultPoints, after};
 use crate::move_stage::{EXTENSIONS, NAME, PLACE, Side, Stage, is_observed};
 use crate::story_shoot_move::{RESTORED, created, has_left, is_at};
 use crate::world::{CORE, wait_for};
 use support::cluster::PATIENCE;
-use support::http::faults::Action;
+use support::http::faults::{Action, Seen};
 use support::json::{entry, list, text};
 use support::options::is_long;
 use support::pace;
@@ -134,16 +135,24 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
         assert!(ended.output.contains(&format!("  {left}. ")), "{left}: {}", ended.output);
         assert!(!ended.output.contains(&format!("  {}. ", left + 1)), "{left}: {}", ended.output);
     }
+    // The agent of the new seed is killed after the copy, which says what is lost. There is no second one, once there is an etcd.
+    let makes_etcd = after("seed: POST statefulsets etcd-main");
+    let concerns = |seen: &Seen| seen.info.namespace == technical_id(NAME);
+    let points = FaultPoints::of(&b.world, &b.agent, Some(&makes_etcd), concerns);
     let again = rescue(&stage, None, &["--yes"]);
     let done = format!("Shoot garden-p/s1 belongs to seed {}, whose agent restores it.", b.name());
     assert!(again.code == 0 && again.output.starts_with(&done), "{}{}", again.output, again.errors);
 
-    let restored = stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| {
-        let shoot = stage.shoot();
-        let is_done = Operation::of(&shoot).is_some_and(|it| it.line() == RESTORED);
-        is_done.then_some(shoot)
-    });
+    let restored = || {
+        stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| {
+            let shoot = stage.shoot();
+            let is_done = Operation::of(&shoot).is_some_and(|it| it.line() == RESTORED);
+            is_done.then_some(shoot)
+        })
+    };
+    let restored = points.restarting(|_| {}, restored);
     let restored = restored.unwrap_or_else(|| panic!("{}", stage.shoot()["status"]));
+    assert!(points.hit().is_some());
     is_at(&stage, b, &before);
     assert!(b.stored("", "configmaps", ("default", "kept")).is_some());
     assert!(b.stored("", "configmaps", ("default", "late")).is_none());
@@ -157,6 +166,10 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     // It does not hold for the next move.
     assert_eq!(restored["metadata"]["annotations"]["edge.gardenlet/accept-data-loss"], Value::Null);
     wait_for("the event about the loss", || stage.events().iter().any(|it| it == "DataLost").then_some(()));
+    wait_for("the end of what is to be told", || {
+        let namespace = b.seed().get("", "namespaces", "", &technical_id(NAME))?;
+        entry(&namespace, "/metadata/annotations", "edge.gardenlet/data-lost").is_none().then_some(())
+    });
     let later = rescue(&stage, None, &["--yes"]);
     assert!(later.code == 0 && later.writes() == 0, "{}", later.errors);
 

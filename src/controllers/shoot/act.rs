@@ -125,6 +125,7 @@ impl ShootReconciler {
         at: Timestamp,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, EndError> {
+        self.tell_lost(key, running, cx);
         if !errors.is_empty() {
             self.strike_off_done(key, running)?;
             return Err(self.failed(key, &running.report, errors, at, cx));

@@ -9,7 +9,7 @@ use crate::base::error::chain;
 use crate::flow::{self, TaskError};
 use crate::kube::{self, ErrorVerdict, Patch};
 use crate::operation::components::etcd::plain::moving::ACCEPT_LOSS;
-use crate::operation::{Operation, cluster, requests};
+use crate::operation::{Operation, cluster, lost, requests};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
 use crate::runtime::events::{self, InvolvedObject};
 use crate::secrets;
@@ -27,7 +27,7 @@ pub(super) enum OperationEvent<'a> {
     Begun,
     Succeeded,
     Failed(&'a str),
-    /// A restoration has lost data.
+    /// A restoration has lost this.
     Lost(&'a str),
 }
 
@@ -142,9 +142,6 @@ impl ShootReconciler {
         let operation = report.operation().as_str();
         log::info!(shoot = name.as_str(), operation; "The Shoot is up to date");
         self.tell(key, &shoot, report.operation(), OperationEvent::Succeeded, cx);
-        if let Some(lost) = work.lost() {
-            self.tell(key, &shoot, report.operation(), OperationEvent::Lost(lost), cx);
-        }
         Ok(self.again(&shoot, &work.inputs().seed, cx))
     }
 
@@ -203,7 +200,9 @@ impl ShootReconciler {
         let is_final = report.is_final(errors, at);
         let written = self.patch_status(key, report.failed(errors, at));
         match written {
-            Ok(shoot) => self.tell(key, &shoot, report.operation(), OperationEvent::Failed(&failure), cx),
+            Ok(shoot) => {
+                self.tell(key, &shoot, report.operation(), OperationEvent::Failed(&failure), cx);
+            }
             Err(error) if is_away(&error) => return EndError::Unreported(error.into()),
             Err(error) => {
                 let (shoot, err) = (key.to_string(), chain(&error));
@@ -219,6 +218,27 @@ impl ShootReconciler {
         })
     }
 
+    /// Tells what the last restoration has lost, unless that was told. It does not wait for the success: the owner may want to know it
+    /// before. If the garden has no Event of it, the next operation tells it.
+    pub(super) fn tell_lost(&self, key: &Key, running: &RunningShootFlow, cx: &ReconcileContext) {
+        let (operation, shoot) = (running.report.operation(), running.work.shoot());
+        if !matches!(operation, Operation::Restore | Operation::Reconcile) {
+            return;
+        }
+        let (seed, namespace) = (&self.env.seed, text(&shoot["status"]["technicalID"]));
+        let told = lost::find(seed, namespace).and_then(|found| match found {
+            Some(what) if self.tell(key, shoot, operation, OperationEvent::Lost(&what), cx) => {
+                lost::forget(seed, namespace)
+            }
+            _ => Ok(()),
+        });
+        if let Err(error) = told {
+            let (shoot, err) = (key.to_string(), chain(&error));
+            log::warn!(shoot = shoot.as_str(), err = err.as_str(); "Cannot tell what the restoration of the Shoot has lost");
+        }
+    }
+
+    /// Whether the garden has the event.
     pub(super) fn tell(
         &self,
         key: &Key,
@@ -226,13 +246,13 @@ impl ShootReconciler {
         operation: Operation,
         news: OperationEvent<'_>,
         cx: &ReconcileContext,
-    ) {
+    ) -> bool {
         let (warning, reason, note) = news.words(operation);
         let action = EventWords::of(operation).action;
         let uid = text(&shoot["metadata"]["uid"]);
         let about = InvolvedObject { resource: &SHOOT, namespace: &key.namespace, name: &key.name, uid };
         let news = events::Event { controller: "shoot-controller", warning, reason, action, note };
-        cx.events.tell(&self.env.garden, &cx.clock, about, news);
+        cx.events.tell(&self.env.garden, &cx.clock, about, news)
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::super::facts::Facts;
 use super::super::super::row::Row;
 use super::super::super::times::{FIVE_MINUTES, FIVE_SECONDS, HOUR, SHORT};
 use super::super::super::work::Work;
-use super::super::super::{restore, snapshots};
+use super::super::super::{lost, restore, snapshots};
 use super::super::workload::Workload;
 use super::druid::copy::{self as task, CopyStores};
 use super::druid::{BackupStore, backup_restore};
@@ -101,6 +101,10 @@ const fn needs_druid(trace: CopyTrace) -> bool {
     !(trace.has_s3 && trace.knows_image)
 }
 
+/// What is lost with a copy that an etcd-druid has made.
+const UNKNOWN_LOSS: &str = "The loss of data was accepted. An etcd-druid has copied the backups, and does not say whether a part of the \
+    data is lost, or all of them: look into the Shoot.";
+
 /// Starts the copy of the backups. A Job of an earlier try that failed is replaced.
 pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
@@ -153,10 +157,18 @@ fn task_key(work: &Work) -> Key {
 /// Nothing may be written to an etcd that has lost its data.
 pub(super) fn check_data(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     // The other one does not start without data.
-    if mode_of(work)? == EtcdMode::Plain || snapshots::accepts_loss(&work.shoot) {
+    if mode_of(work)? == EtcdMode::Plain {
         return Ok(TaskStep::Done);
     }
-    backup_restore::check_data(work)
+    if !snapshots::accepts_loss(&work.shoot) {
+        return backup_restore::check_data(work);
+    }
+    // Otherwise the copy in this operation has said it.
+    let was_copied_before = !work.facts.copies_backups();
+    if was_copied_before && lost::find(&work.env.seed, work.plane())?.is_none() {
+        lost::remember(work, UNKNOWN_LOSS)?;
+    }
+    Ok(TaskStep::Done)
 }
 
 /// The API server has answered with the restored data.
@@ -169,6 +181,9 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
     if mode_of(work)? == EtcdMode::Druid
         && let Some(step) = task::wait(&work.env.seed, &task_key(work))?
     {
+        if step == TaskStep::Done && snapshots::accepts_older(&work.shoot) {
+            lost::remember(work, UNKNOWN_LOSS)?;
+        }
         return Ok(step);
     }
     let (seed, namespace) = (&work.env.seed, work.plane());
@@ -177,9 +192,7 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
         && let Some(lost) = jobs::told(seed, namespace, jobs::COPY_JOB)?.map(|told| told["lost"].clone())
         && !lost.is_null()
     {
-        let (shoot, lost) = (work.view.name.as_str(), text(&lost));
-        log::warn!(shoot, lost; "A Shoot is restored without a part of its data, which its owner has accepted");
-        work.lost = Some(lost.to_owned());
+        lost::remember(work, text(&lost))?;
     }
     Ok(step)
 }
