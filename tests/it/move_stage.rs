@@ -58,6 +58,8 @@ pub(crate) struct Side {
     pub(crate) agent: Arc<Agent>,
     pub(crate) site: Site,
     pub(crate) player: Player,
+    /// The configuration of its agent.
+    pub(crate) config: Value,
     /// The address of its nodes.
     pub(crate) address: &'static str,
     pub(crate) world: World,
@@ -86,7 +88,7 @@ impl Side {
         let playing = player.start(world.seed.client());
         agent.launch();
         world.wait_until_ready();
-        Self { playing, agent, site, player, address, world }
+        Self { playing, agent, site, player, config, address, world }
     }
 
     pub(crate) fn name(&self) -> &'static str {

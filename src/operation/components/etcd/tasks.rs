@@ -137,13 +137,14 @@ pub(super) fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
 pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
-    if work.facts.restores() && mode == EtcdMode::Plain {
+    let awaits_data = mode == EtcdMode::Plain && awaits_data(work)?;
+    if awaits_data {
         plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(&work.shoot))?;
     }
     let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
     let snapshots = match mode {
-        EtcdMode::Plain if work.facts.restores() && !work.facts.found.has_etcd => snapshots::restored(work)?,
+        EtcdMode::Plain if awaits_data => snapshots::restored(work)?,
         EtcdMode::Plain => snapshots::wanted(work)?,
         // A druid takes its own.
         EtcdMode::Druid => None,
@@ -164,6 +165,26 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
         }
     }
     Ok(TaskStep::Done)
+}
+
+/// What is known about the data of an etcd that the agent runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct DataTrace {
+    restores: bool,
+    has_etcd: bool,
+    /// It may not start empty. This ends when its API server has answered. An etcd that has never left has no such protection.
+    is_never_empty: bool,
+}
+
+/// Whether an etcd may have to restore its data first, so that it must not lose the way to them.
+const fn must_restore(trace: DataTrace) -> bool {
+    trace.restores && (!trace.has_etcd || trace.is_never_empty)
+}
+
+fn awaits_data(work: &Work) -> Result<bool, Failed> {
+    let (restores, has_etcd) = (work.facts.restores(), work.facts.found.has_etcd);
+    let is_never_empty = restores && has_etcd && plain::moving::is_never_empty(&work.env.seed, work.plane())?;
+    Ok(must_restore(DataTrace { restores, has_etcd, is_never_empty }))
 }
 
 /// What a druid does with an etcd. Events are not worth a backup, and a deletion must not need a bucket.
@@ -300,6 +321,24 @@ mod tests {
     fn a_druid_makes_the_stateful_sets() {
         for (mode, kind) in [(EtcdMode::Plain, "StatefulSet"), (EtcdMode::Druid, "Etcd")] {
             assert_eq!(resource(mode).kind, kind);
+        }
+    }
+
+    #[test]
+    fn an_etcd_restores_until_its_api_server_has_answered() {
+        let table = [
+            (true, false, false, true),
+            (true, false, true, true),
+            // An earlier try has made the StatefulSet. Nobody knows whether it has data.
+            (true, true, true, true),
+            // The server has answered, or the Shoot has never left.
+            (true, true, false, false),
+            (false, false, false, false),
+            (false, true, true, false),
+        ];
+        for (restores, has_etcd, is_never_empty, expected) in table {
+            let trace = DataTrace { restores, has_etcd, is_never_empty };
+            assert_eq!(must_restore(trace), expected, "{trace:?}");
         }
     }
 

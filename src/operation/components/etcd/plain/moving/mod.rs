@@ -10,7 +10,7 @@ use super::super::Input;
 use super::ended::EndedPod;
 use super::snapshots::{self, RESTORE, SOURCE_SECRET, Snapshots, Store};
 use crate::api::core::{CONFIG_MAP, CRON_JOB, JOB, POD};
-use crate::api::meta::{Key, Resource, annotation, text};
+use crate::api::meta::{Key, Metadata, Resource, annotation, text};
 use crate::base::json::json;
 use crate::components::apply::apply;
 use crate::components::archive;
@@ -253,6 +253,11 @@ pub(crate) fn never_empty(seed: &Seed, namespace: &str, is_on: bool) -> Result<(
     let data = json!({NEVER_EMPTY: "true"});
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
     apply(seed, &CONFIG_MAP, &map).map(drop)
+}
+
+/// Whether the pod of etcd-main is kept from starting an empty etcd.
+pub(crate) fn is_never_empty(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+    Ok(seed.find::<Metadata>(&CONFIG_MAP, &Key::new(namespace, RESTORE))?.is_some())
 }
 
 /// Ends the snapshots on a schedule: deletes the CronJob, and checks once whether its Jobs and pods are gone. A pod that still runs could write a
