@@ -175,6 +175,8 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
 
     // The machines were not lost. Their agent does not touch the Shoot, and stops what is left of it.
     let version = |shoot: &Value| shoot["status"]["lastOperation"].clone();
+    let schedule = || a.seed().get("batch", "cronjobs", &technical_id(NAME), "etcd-main-snapshot");
+    assert!(schedule().is_some());
     a.agent.launch();
     for (plural, name) in [
         ("deployments", "kube-controller-manager"),
@@ -184,6 +186,8 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     ] {
         a.seed().wait_for(name, |_| (replicas(a, plural, name) == 0).then_some(()));
     }
+    // Its snapshots would get into the old bucket.
+    wait_for("the end of its snapshots", || schedule().is_none().then_some(()));
     assert_eq!(version(&stage.shoot()), version(&restored));
     assert_eq!(stage.etcds.ledger.problems(), problems);
     for side in [stage.a, stage.b] {

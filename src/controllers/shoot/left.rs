@@ -1,5 +1,6 @@
 //! Shoots that another seed has restored while this one was away: what still runs of their
-//! control planes here is stopped, and stays for a person to look at. Nothing of it is written to the garden.
+//! control planes here is stopped, also the snapshots of their etcds. The rest stays for a person to look at. Nothing of
+//! it is written to the garden.
 //!
 //! Two things must say that a Shoot has left, so that a mistake of the garden stops no control plane: the garden does not count it among
 //! the Shoots of this seed, and its BackupEntry belongs to another one.
@@ -14,7 +15,9 @@ use crate::api::gardener::BACKUP_ENTRY;
 use crate::api::meta::{Key, text};
 use crate::backup::garden::entry_name;
 use crate::components::hosting::has_role_shoot;
+use crate::extension::together;
 use crate::flow::TaskStep;
+use crate::operation::components::etcd::plain::moving::suspend;
 use crate::operation::sleep;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
@@ -68,7 +71,9 @@ impl Reconciler for LeftShoots {
         if !found.is_some_and(|entry| is_of_another(&entry, site.seed_name())) {
             return Ok(ReconcileOutcome::After(PERIOD));
         }
-        let step = sleep::stop(&site.seed, &key.name, cx.clock.now()).map_err(ReconcileFailure::from)?;
+        // Snapshots from here would get into the bucket that the Shoot has left.
+        let steps = vec![suspend(&site.seed, &key.name), sleep::stop(&site.seed, &key.name, cx.clock.now())];
+        let step = together(steps).map_err(ReconcileFailure::from)?;
         if step == TaskStep::Done {
             return Ok(ReconcileOutcome::After(PERIOD));
         }
