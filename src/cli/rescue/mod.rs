@@ -32,26 +32,18 @@ const ANSWER_BYTES_MAX: usize = 256;
 
 pub(super) fn main(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> u8 {
     match rescue(io, asked, variable) {
-        Ok(()) => {
-            let RescueArguments { shoot, to, .. } = asked;
-            print(
-                io,
-                &format!(
-                    "Shoot {shoot} belongs to seed {to}, whose agent restores it. Watch its last operation.\n"
-                ),
-            )
-        }
+        Ok(ending) => print(io, &format!("{ending}\n")),
         Err(why) => fail(io, format_args!("gardenlet rescue: {why}")),
     }
 }
 
-/// Done once the other seed is responsible.
-fn rescue(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> Result<(), String> {
+/// Done once the other seed is responsible. Returns what is true then.
+fn rescue(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> Result<String, String> {
     let (_, connection) = garden_of(&asked.way, variable)?;
     let garden = Client::new(connection, clusters::options(variable)).map_err(|error| chain(&error))?;
-    let (_, first) = look(&garden, asked)?;
+    let (found, first) = look(&garden, asked)?;
     if first.writes.is_empty() {
-        return Ok(());
+        return Ok(plan::ending(&found.shoot, asked));
     }
     let _ = print(io, &describe(&first, asked));
     if !asked.is_confirmed {
@@ -59,7 +51,7 @@ fn rescue(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> R
     }
     for _ in 0..WRITES_MAX {
         let (found, plan) = look(&garden, asked)?;
-        let Some(next) = plan.writes.first() else { return Ok(()) };
+        let Some(next) = plan.writes.first() else { return Ok(plan::ending(&found.shoot, asked)) };
         if !first.writes.iter().any(|write| write.what == next.what) {
             break;
         }

@@ -108,6 +108,23 @@ pub(super) fn plan(
     }
 }
 
+/// What is true of the Shoot, once there is nothing to write any more.
+pub(super) fn ending(shoot: &Value, asked: &RescueArguments) -> String {
+    let (RescueArguments { shoot: key, to, .. }, last) = (asked, &shoot["status"]["lastOperation"]);
+    let (kind, state) = (text(&last["type"]), text(&last["state"]));
+    match (kind, state) {
+        ("Migrate", _) => {
+            format!("Shoot {key} belongs to seed {to}, whose agent restores it. Watch its last operation.")
+        }
+        ("Restore", state) if state != "Succeeded" => format!(
+            "Shoot {key} belongs to seed {to}, whose agent restores it: {kind} {state}. Watch its last operation."
+        ),
+        _ => format!(
+            "Shoot {key} is on seed {to} already, and there is nothing to rescue: its last operation is {kind} {state}."
+        ),
+    }
+}
+
 pub(super) fn entry_name(found: &GardenObjects) -> String {
     let status = &found.shoot["status"];
     crate::backup::garden::entry_name(text(&status["technicalID"]), text(&status["uid"]))
@@ -160,7 +177,14 @@ fn lost_seed(found: &GardenObjects) -> Option<String> {
     let renewed = text(&found.lease["spec"]["renewTime"]);
     let since = ready.and_then(|ready| parse_rfc3339(text(&ready["lastTransitionTime"])).ok());
     let is_alive = parse_rfc3339(renewed).is_ok_and(|renewed| since.is_none_or(|since| renewed > since));
-    is_alive.then(|| format!("its Lease was renewed at {renewed}, so it is not lost: {REMEDY}"))
+    if is_alive {
+        return Some(format!("its Lease was renewed at {renewed}, so it is not lost: {REMEDY}"));
+    }
+    found.from["spec"]["backup"].is_null().then(|| {
+        "it has no spec.backup, and the garden lets no Shoot move from such a Seed: if a bucket has snapshots of the Shoot, restore \
+         the Seed from a backup of the garden"
+            .to_owned()
+    })
 }
 
 fn new_seed(found: &GardenObjects) -> Option<String> {
@@ -345,7 +369,7 @@ mod tests {
     #[test]
     fn what_forbids_a_rescue_names_place_and_remedy() {
         type Change = fn(&mut GardenObjects);
-        let table: [(Change, &str); 22] = [
+        let table: [(Change, &str); 23] = [
             (|f| f.shoot = Value::Null, "Shoot garden-p/s1: the garden does not have it"),
             (|f| f.from = Value::Null, "Seed edge-1: the garden does not have it"),
             (|f| f.to = Value::Null, "Seed edge-2: the garden does not have it"),
@@ -367,6 +391,7 @@ mod tests {
                 "Seed edge-1: its Lease was renewed at 2026-01-01T00:09:11.000000Z",
             ),
             (|f| f.from = seed("edge-1", "True"), "Seed edge-1: its condition GardenletReady is True"),
+            (|f| f.from["spec"]["backup"] = Value::Null, "Seed edge-1: it has no spec.backup"),
             (
                 |f| f.from["status"]["conditions"] = Value::Null,
                 "Seed edge-1: its condition GardenletReady is missing",
@@ -450,6 +475,22 @@ mod tests {
             let mut found = found();
             change(&mut found);
             assert_eq!(letters(&found), expected);
+        }
+    }
+
+    #[test]
+    fn the_end_says_what_is_true() {
+        let table = [
+            ("Migrate", "Succeeded", "belongs to seed edge-2, whose agent restores it. Watch"),
+            ("Restore", "Processing", "whose agent restores it: Restore Processing. Watch"),
+            ("Restore", "Failed", "whose agent restores it: Restore Failed. Watch"),
+            ("Restore", "Succeeded", "is on seed edge-2 already, and there is nothing to rescue: its last"),
+            ("Reconcile", "Error", "its last operation is Reconcile Error."),
+        ];
+        for (kind, state, words) in table {
+            let shoot = json!({"status": {"lastOperation": {"type": kind, "state": state}}});
+            let said = ending(&shoot, &asked());
+            assert!(said.starts_with("Shoot garden-p/s1 ") && said.contains(words), "{said}");
         }
     }
 
