@@ -138,7 +138,10 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
     if work.facts.restores() && mode == EtcdMode::Plain {
-        plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(&work.shoot))?;
+        plain::moving::begin_restore(&work.env.seed, work.plane(), snapshots::accepts_loss(&work.shoot))?;
+        if work.facts.copies_backups() && work.facts.found.has_etcd {
+            plain::refused::replace(&work.env.seed, work.plane())?;
+        }
     }
     let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
@@ -205,6 +208,12 @@ fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<TaskStep, Fa
     let set = rollout::find(&work.env.seed, &STATEFUL_SET, &key)?;
     let step = rollout::wait_for(&work.env.seed, &key, &set, attempt)?;
     let TaskStep::Again { after, .. } = step else { return Ok(step) };
+    if role == Role::Main
+        && work.facts.restores()
+        && let Some(start) = plain::refused::find(&work.env.seed, work.plane())?
+    {
+        return Err(Failed::new(start.to_string()));
+    }
     Ok(claims::look(&work.env.seed, &set)?.map_or(step, |why| TaskStep::Again { after, why }))
 }
 
