@@ -180,6 +180,13 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
     if mode_of(work)? == EtcdMode::Druid
         && let Some(step) = task::wait(&work.env.seed, &task_key(work))?
     {
+        // It says nothing about what it has copied.
+        if step == TaskStep::Done && snapshots::accepts_older(&work.shoot) {
+            tell_loss(
+                work,
+                "the etcd-druid has copied the snapshots that there were; changes after the last one are lost, if there were any",
+            );
+        }
         return Ok(step);
     }
     let (seed, namespace) = (&work.env.seed, work.plane());
@@ -188,11 +195,16 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
         && let Some(lost) = jobs::told(seed, namespace, jobs::COPY_JOB)?.map(|told| told["lost"].clone())
         && !lost.is_null()
     {
-        let (shoot, lost) = (work.view.name.as_str(), text(&lost));
-        log::warn!(shoot, lost; "A Shoot is restored without a part of its data, which its owner has accepted");
-        work.lost = Some(lost.to_owned());
+        tell_loss(work, text(&lost));
     }
     Ok(step)
+}
+
+/// At the end of the operation, an Event says it, too.
+fn tell_loss(work: &mut Work, lost: &str) {
+    let shoot = work.view.name.as_str();
+    log::warn!(shoot, lost; "A Shoot is restored without a part of its data, which its owner has accepted");
+    work.lost = Some(lost.to_owned());
 }
 
 pub(super) fn delete_copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
