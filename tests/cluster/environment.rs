@@ -39,6 +39,8 @@ const SNAPSHOTS: &[&str] = &["etcd-3.5", "etcdutl-3.5"];
 const CHARTS: &[&str] = &["helm", "registry"];
 /// Programs of the sandbox.
 const SANDBOX: &[&str] = &["unshare", "nsenter", "ip", "mount"];
+/// A terminal for a command that asks.
+const TERMINAL: &[&str] = &["script"];
 
 /// Where distributions install CNI plugins.
 const CNI_FOLDERS: &[&str] = &["/usr/lib/cni", "/opt/cni/bin"];
@@ -153,6 +155,11 @@ impl Environment {
     /// Why a story with snapshots of etcd-backup-restore cannot run on this machine.
     pub(crate) fn missing_backup_restore(&self) -> Option<String> {
         self.missing(&[&["etcd-backup-restore"]])
+    }
+
+    /// Why a story with an operator at a terminal cannot run on this machine.
+    pub(crate) fn missing_terminal(&self) -> Option<String> {
+        self.missing(&[TERMINAL])
     }
 
     /// Why a story with dead links cannot run on this machine.

@@ -1,6 +1,7 @@
 //! Machines beside the sandbox: each has a network of its own, with a cable to the sandbox, and a node also has its own
 //! mounts.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::environment::Environment;
@@ -96,6 +97,11 @@ impl Machine {
     /// The path of its network namespace; none for the sandbox.
     pub(crate) fn network(&self) -> Option<String> {
         self.namespace("net")
+    }
+
+    /// The path of its mount namespace.
+    pub(crate) fn mounts(&self) -> PathBuf {
+        self.namespace("mnt").map_or_else(|| PathBuf::from("/proc/self/ns/mnt"), PathBuf::from)
     }
 
     fn namespace(&self, kind: &str) -> Option<String> {

@@ -145,8 +145,10 @@ impl Node {
         self.kubelet.kill();
         self.proxy.kill();
         self.containers.process.kill();
+        let place = &self.containers.place;
+        let group = format!("{}/{}", groups(lab), place.settings.name);
         wait::until("the end of everything in containers", 20, || {
-            let left = contained()?;
+            let left = contained(&place.machine.mounts(), &group)?;
             if left.is_empty() {
                 return Ok::<_, Failure>(Some(()));
             }
@@ -154,16 +156,16 @@ impl Node {
             let _ = process::run(Command::new("kill").arg("-KILL").args(left));
             Ok(None)
         })?;
-        sandbox::remove_cgroups(Path::new(CGROUPS), &groups(lab));
-        self.containers.place.run(LOSE_MEMORY)
+        sandbox::remove_cgroups(Path::new(CGROUPS), &group);
+        place.run(LOSE_MEMORY)
     }
 
     /// The power is back: everything starts as after a boot. Does not wait for the node to be ready.
-    pub(crate) fn start_again(&mut self, lab: &Lab) -> Result<()> {
+    pub(crate) fn start_again(&mut self, lab: &Lab, seed: &Cluster) -> Result<()> {
         let place = &self.containers.place;
         self.containers.process = start_containerd(lab, place)?;
-        self.kubelet = start_kubelet(lab, &lab.seed, place)?;
-        self.proxy = start_proxy(lab, &lab.seed, place)?;
+        self.kubelet = start_kubelet(lab, seed, place)?;
+        self.proxy = start_proxy(lab, seed, place)?;
         Ok(())
     }
 
@@ -243,14 +245,20 @@ fn start_containerd(lab: &Lab, place: &Place) -> Result<Process> {
     Ok(process)
 }
 
-/// The processes in containers, which have their own process ids, and their holders.
-fn contained() -> Result<Vec<String>> {
-    let own = fs::read_link("/proc/self/ns/pid")?;
+/// The processes in the containers of a node, and their holders, but not those of another node. The former have their own process ids and
+/// are in control groups below `group`. The latter see the mounts of the machine.
+fn contained(mounts: &Path, group: &str) -> Result<Vec<String>> {
+    let (own, mounts) = (fs::read_link("/proc/self/ns/pid")?, fs::read_link(mounts)?);
     // Other processes may end meanwhile.
+    let links_to = |link: PathBuf, to: &Path| fs::read_link(link).ok().map(|found| found == to);
     let is_contained = |folder: &Path| {
         let is_holder =
             fs::read_link(folder.join("exe")).is_ok_and(|exe| exe.ends_with("containerd-shim-runc-v2"));
-        is_holder || fs::read_link(folder.join("ns/pid")).is_ok_and(|namespace| namespace != own)
+        if is_holder {
+            return links_to(folder.join("ns/mnt"), &mounts) == Some(true);
+        }
+        links_to(folder.join("ns/pid"), &own) == Some(false)
+            && fs::read_to_string(folder.join("cgroup")).is_ok_and(|groups| groups.contains(group))
     };
     let all = fs::read_dir("/proc")?.flatten().filter(|entry| is_contained(&entry.path()));
     let names = all.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -2,6 +2,7 @@
 //! one comes back after all: after the end of the rescue, or before it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use gardenlet::api::core::CONFIG_MAP;
 use serde_json::{Value, json};
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use crate::commands::command_with;
 use crate::faultpoints::{FaultPoints, after};
 use crate::move_stage::{EXTENSIONS, NAME, PLACE, Side, Stage, is_observed};
-use crate::story_shoot_move::{RESTORED, created, has_left, is_at};
+use crate::story_shoot_move::{Identity, RESTORED, created, has_left, is_at};
 use crate::world::{CORE, wait_for};
 use support::cluster::PATIENCE;
 use support::http::faults::{Action, Seen};
@@ -20,6 +21,9 @@ use support::shoot::Trouble;
 use support::shoot::buckets::Snapshot;
 use support::shoot::history::Operation;
 use support::shoot::object::technical_id;
+
+/// Longer than an etcd-druid waits for a final snapshot.
+const PATIENT: Duration = Duration::from_secs(600);
 
 /// What the command of an administrator of the garden ends with.
 struct Ended {
@@ -103,6 +107,67 @@ fn replicas(side: &Side, plural: &str, name: &str) -> Value {
     side.seed().get("apps", plural, &technical_id(NAME), name).unwrap()["spec"]["replicas"].clone()
 }
 
+/// The Shoot as soon as it is restored; `None` if that takes too long.
+fn arrived(stage: &Stage) -> Option<Value> {
+    stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| {
+        let shoot = stage.shoot();
+        let is_done = Operation::of(&shoot).is_some_and(|it| it.line() == RESTORED);
+        is_done.then_some(shoot)
+    })
+}
+
+/// It is on the second seed with the loss of the late write and no other, and an Event has told it.
+fn has_lost_the_late_write(stage: &Stage, before: &Identity, restored: &Value) {
+    let b = &stage.b;
+    is_at(stage, b, before);
+    assert!(b.stored("", "configmaps", ("default", "kept")).is_some());
+    assert!(b.stored("", "configmaps", ("default", "late")).is_none());
+    let problems = stage.etcds.ledger.problems();
+    let lost = problems.iter().filter_map(|problem| problem.split_once("lost are "));
+    let mut lost: Vec<String> =
+        lost.flat_map(|(_, all)| serde_json::from_str::<Vec<String>>(all).unwrap()).collect();
+    // The controllers are at work until the end.
+    lost.retain(|what| !what.starts_with("leases "));
+    assert_eq!((problems.len(), lost), (1, vec!["configmaps late".to_owned()]), "{problems:?}");
+    // It does not hold for the next move.
+    assert_eq!(restored["metadata"]["annotations"]["edge.gardenlet/accept-data-loss"], Value::Null);
+    wait_for("the event about the loss", || stage.events().iter().any(|it| it == "DataLost").then_some(()));
+    wait_for("the end of what is to be told", || {
+        let namespace = b.seed().get("", "namespaces", "", &technical_id(NAME))?;
+        entry(&namespace, "/metadata/annotations", "edge.gardenlet/data-lost").is_none().then_some(())
+    });
+}
+
+/// An etcd-druid runs the etcds of the new seed.
+#[test]
+fn a_shoot_of_a_lost_seed_comes_back_with_a_druid() {
+    if !is_long() {
+        return;
+    }
+    let stage = Stage::start_with("lost-plain", "lost-druid", |config| {
+        if config["seedConfig"]["metadata"]["name"] == "lost-druid" {
+            config["edge"]["etcd"] = json!({"mode": "Druid"});
+        }
+    });
+    let before = created(&stage);
+    wait_for_state(&stage);
+    note(&stage, "kept");
+    lose(&stage);
+    stage.a.world.wait_for_condition("GardenletReady", "Unknown");
+    let done = rescue(&stage, None, &["--yes"]);
+    assert!(done.code == 0 && done.writes() == 5, "{}{}", done.output, done.errors);
+    // It waits for a final snapshot, because nobody can tell it that there is none.
+    stage.b.seed().wait_for("the copy of the druid", |seed| {
+        seed.get("druid.gardener.cloud", "etcdcopybackupstasks", &technical_id(NAME), NAME)
+    });
+    stage.a.world.skip(PATIENT);
+    let restored = arrived(&stage).unwrap_or_else(|| panic!("{}", stage.shoot()["status"]));
+    has_lost_the_late_write(&stage, &before, &restored);
+    let etcd = stage.b.seed().get("druid.gardener.cloud", "etcds", &technical_id(NAME), "etcd-main");
+    assert!(etcd.is_some());
+    stage.b.agent.stop();
+}
+
 #[test]
 fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     let stage = Stage::start("lost-old", "lost-new");
@@ -143,33 +208,11 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     let done = format!("Shoot garden-p/s1 belongs to seed {}, whose agent restores it", b.name());
     assert!(again.code == 0 && again.output.starts_with(&done), "{}{}", again.output, again.errors);
 
-    let restored = || {
-        stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| {
-            let shoot = stage.shoot();
-            let is_done = Operation::of(&shoot).is_some_and(|it| it.line() == RESTORED);
-            is_done.then_some(shoot)
-        })
-    };
-    let restored = points.restarting(|_| {}, restored);
+    let restored = points.restarting(|_| {}, || arrived(&stage));
     let restored = restored.unwrap_or_else(|| panic!("{}", stage.shoot()["status"]));
     assert!(points.hit().is_some());
-    is_at(&stage, b, &before);
-    assert!(b.stored("", "configmaps", ("default", "kept")).is_some());
-    assert!(b.stored("", "configmaps", ("default", "late")).is_none());
+    has_lost_the_late_write(&stage, &before, &restored);
     let problems = stage.etcds.ledger.problems();
-    let lost = problems.iter().filter_map(|problem| problem.split_once("lost are "));
-    let mut lost: Vec<String> =
-        lost.flat_map(|(_, all)| serde_json::from_str::<Vec<String>>(all).unwrap()).collect();
-    // The controllers are at work until the end.
-    lost.retain(|what| !what.starts_with("leases "));
-    assert_eq!((problems.len(), lost), (1, vec!["configmaps late".to_owned()]), "{problems:?}");
-    // It does not hold for the next move.
-    assert_eq!(restored["metadata"]["annotations"]["edge.gardenlet/accept-data-loss"], Value::Null);
-    wait_for("the event about the loss", || stage.events().iter().any(|it| it == "DataLost").then_some(()));
-    wait_for("the end of what is to be told", || {
-        let namespace = b.seed().get("", "namespaces", "", &technical_id(NAME))?;
-        entry(&namespace, "/metadata/annotations", "edge.gardenlet/data-lost").is_none().then_some(())
-    });
     let later = rescue(&stage, None, &["--yes"]);
     let there = format!("Shoot garden-p/s1 is on seed {} already, and there is nothing to rescue", b.name());
     assert!(later.code == 0 && later.writes() == 0 && later.output.starts_with(&there), "{}", later.output);

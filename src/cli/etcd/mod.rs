@@ -20,13 +20,14 @@ use crate::base::stop::Stop;
 use crate::format::human;
 use crate::format::time::rfc3339;
 use crate::net::{AnonymousParty, ProxyPolicy, SystemDialer, TlsParty};
-use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, NEVER_EMPTY};
+use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, NEVER_EMPTY, RESULT};
+use crate::operation::components::etcd::plain::refused::UNUSABLE;
 use crate::snapshot::copy::{self, CopyEnd, CopyOutcome, Waiting};
 use crate::snapshot::directory::DirectoryStore;
 use crate::snapshot::gateway::EtcdGateway;
 use crate::snapshot::last;
 use crate::snapshot::name::{Kind, Snapshot};
-use crate::snapshot::restore::{self, PreparedData};
+use crate::snapshot::restore::{self, FullSnapshots, PreparedData};
 use crate::snapshot::s3::credentials::Bucket;
 use crate::snapshot::s3::{S3, StoreNetwork};
 use crate::snapshot::take::{self, TakeOutcome};
@@ -97,12 +98,29 @@ fn filled(store: Box<dyn SnapshotStore>, is_never_empty: bool) -> Result<Box<dyn
     )))
 }
 
+/// Whether a store answers, and what it has cannot be restored. Another copy of its snapshots may help.
+const fn is_of_snapshots(error: &Error) -> bool {
+    match error {
+        Error::Unusable(_) | Error::Broken { .. } => true,
+        Error::Io { .. } | Error::Net { .. } | Error::Refused { .. } => false,
+    }
+}
+
 /// Prepares the data directory and replaces this process by etcd.
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
     let is_never_empty = variable(NEVER_EMPTY).is_some_and(|value| value == "true");
+    let begun = Clock::system().now();
     let open = || filled(store(&task.store, variable)?, is_never_empty);
-    let ready = restore::prepare(&task.place, open, &mut tell)?;
+    let accepted = if is_never_empty { FullSnapshots::OnlyNewest } else { FullSnapshots::NewestWhole };
+    let prepared = restore::prepare(&task.place, accepted, open, &mut tell);
+    if let Err(error) = &prepared {
+        let mut result = failure(&chain(error), begun);
+        result[UNUSABLE] = json!(is_of_snapshots(error));
+        leave(io, "start", variable(RESULT).as_deref().map(Path::new), &result);
+    }
+    let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
+    let ready = prepared?;
     if let PreparedData::Restored { snapshot, deltas, revision } = ready {
         let and =
             if deltas == 0 { String::new() } else { format!(" with {}", human::counted(deltas, "delta")) };

@@ -9,6 +9,7 @@ use crate::flow::Failed;
 use crate::kube::{Error, Seed};
 use crate::shoot::access;
 
+use super::super::components::etcd::plain::refused;
 use super::super::components::etcd::{Role, druid};
 use super::super::components::{kube_apiserver, kube_controller_manager};
 use super::super::inputs::GardenInputs;
@@ -52,7 +53,12 @@ pub(crate) fn read(
                      BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
                 )));
             }
-            let needs_copy = !has_etcd && restore::copy::is_needed(env, shoot, inputs)?;
+            let trace = EtcdTrace {
+                exists: has_etcd,
+                is_refused: has_etcd && refused::find(&env.seed, namespace)?.is_some(),
+                has_server: has_etcd && has_server(&env.seed, namespace)?,
+            };
+            let needs_copy = lacks_data(trace) && restore::copy::is_needed(env, shoot, inputs)?;
             Ok(Found { has_etcd, needs_copy, ..Found::default() })
         }
     }
@@ -101,6 +107,26 @@ impl BackupOwner {
     }
 }
 
+/// The etcd of a Shoot that is restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct EtcdTrace {
+    exists: bool,
+    /// It does not start, because what its bucket has cannot be restored.
+    is_refused: bool,
+    /// An API server may have written to it.
+    has_server: bool,
+}
+
+/// Whether a copy of the backups may give an etcd its data, and can replace nothing.
+const fn lacks_data(trace: EtcdTrace) -> bool {
+    !trace.exists || trace.is_refused && !trace.has_server
+}
+
+/// Whether the Deployment of the API server exists, also in its deletion.
+fn has_server(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+    Ok(seed.find::<Metadata>(&DEPLOYMENT, &Key::new(namespace, kube_apiserver::NAME))?.is_some())
+}
+
 /// Whether the etcd with the data exists, whoever runs it.
 fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     let key = Key::new(namespace, Role::Main.name());
@@ -112,6 +138,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn backups_are_copied_until_an_etcd_has_started_with_them() {
+        let table = [
+            ([false, false, false], true),
+            ([true, false, false], false),
+            ([true, true, false], true),
+            ([true, true, true], false),
+            ([true, false, true], false),
+        ];
+        for ([exists, is_refused, has_server], expected) in table {
+            let trace = EtcdTrace { exists, is_refused, has_server };
+            assert_eq!(lacks_data(trace), expected, "{trace:?}");
+        }
+    }
 
     #[test]
     fn who_has_the_backups_of_a_shoot_that_leaves() {

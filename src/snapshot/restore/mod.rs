@@ -53,11 +53,21 @@ pub(crate) enum PreparedData {
     },
 }
 
+/// Which full snapshots are good enough.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FullSnapshots {
+    /// If the newest one is broken, the next older one.
+    NewestWhole,
+    /// Nothing that is stored may be lost.
+    OnlyNewest,
+}
+
 /// Prepares the data directory. `open` opens the store only if there is no data, so that bad
 /// credentials, for example, do not stop an etcd that has its data. `say` gets messages for the log.
 /// Errors: etcd must not start.
 pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
     place: &EtcdPaths,
+    accepted: FullSnapshots,
     open: impl FnOnce() -> Result<S, Error>,
     say: &mut dyn FnMut(&str),
 ) -> Result<PreparedData, Error> {
@@ -85,28 +95,42 @@ pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
     // A new name each time: a start that was killed may have left a process that still writes to its own.
     let work = beside(&place.data, &format!("{RESTORING}{}", random::hex(8)));
     fs::create_dir(&work).map_err(Error::io(format!("make {}", work.display())))?;
-    let done = restore_newest(place, &config, &*store, &all, &work, say);
+    let snapshots = StoredSnapshots { store: &*store, all: &all, accepted };
+    let done = restore_newest(place, &config, &snapshots, &work, say);
     if done.is_ok() {
         sweep(&place.data, say);
     }
     done
 }
 
+/// What a store has, sorted by age.
+struct StoredSnapshots<'a> {
+    store: &'a dyn SnapshotStore,
+    all: &'a [Snapshot],
+    accepted: FullSnapshots,
+}
+
 /// The newest full snapshot that is whole, and the deltas that follow it.
 fn restore_newest(
     place: &EtcdPaths,
     config: &EtcdConfig,
-    store: &dyn SnapshotStore,
-    all: &[Snapshot],
+    snapshots: &StoredSnapshots<'_>,
     work: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<PreparedData, Error> {
+    let StoredSnapshots { store, all, accepted } = *snapshots;
     let unpacked = work.join("snapshot");
     let mut broken = Vec::new();
     for snapshot in all.iter().rev().filter(|snapshot| snapshot.name.kind == Kind::Full) {
         let mut file = File::create(&unpacked).map_err(Error::io(format!("write {}", unpacked.display())))?;
         match check::unpack(store, snapshot, &mut file, &unpacked.display().to_string()) {
             Ok(_) => drop(file),
+            Err(error @ Error::Broken { .. }) if accepted == FullSnapshots::OnlyNewest => {
+                return Err(Error::Unusable(format!(
+                    "{error}: etcd does not start with an older one while its Shoot is restored; bring a good copy of it to {}",
+                    store.place()
+                )));
+            }
             Err(error @ Error::Broken { .. }) => {
                 say(&format!("{error}; continuing with the next older one"));
                 broken.push(snapshot);

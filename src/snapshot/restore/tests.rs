@@ -67,13 +67,17 @@ impl Scene {
         }
     }
 
-    fn prepare_from(&self, store: &dyn SnapshotStore) -> Result<PreparedData, String> {
+    fn prepare_from(
+        &self,
+        accepted: FullSnapshots,
+        store: &dyn SnapshotStore,
+    ) -> Result<PreparedData, String> {
         let mut say = |text: &str| self.said.borrow_mut().push(text.to_owned());
-        prepare(&self.place, || Ok(store), &mut say).map_err(|error| chain(&error))
+        prepare(&self.place, accepted, || Ok(store), &mut say).map_err(|error| chain(&error))
     }
 
     fn prepare(&self) -> Result<PreparedData, String> {
-        self.prepare_from(&self.store())
+        self.prepare_from(FullSnapshots::NewestWhole, &self.store())
     }
 
     fn said(&self) -> String {
@@ -127,7 +131,10 @@ fn an_etcd_with_data_is_unchanged_regardless_of_the_store() {
     assert_eq!(scene.prepare(), Ok(PreparedData::Member));
     // The store is not even opened, so bad credentials do not matter.
     let refused = || Err::<Box<dyn SnapshotStore>, _>(Error::Unusable("no key".to_owned()));
-    assert!(matches!(prepare(&scene.place, refused, &mut |_| ()), Ok(PreparedData::Member)));
+    assert!(matches!(
+        prepare(&scene.place, FullSnapshots::NewestWhole, refused, &mut |_| ()),
+        Ok(PreparedData::Member)
+    ));
     // Leftovers of an earlier start are removed.
     fs::create_dir_all(scene.root.join("volume/new.etcd.restoring-1/data/member")).unwrap();
     fs::write(scene.root.join("volume/new.etcd.restoring-2"), "half").unwrap();
@@ -267,6 +274,24 @@ fn broken_snapshots_are_skipped_and_named() {
 }
 
 #[test]
+fn an_older_snapshot_does_not_replace_the_newest_one_in_a_move() {
+    let scene = Scene::new();
+    let restore = || scene.prepare_from(FullSnapshots::OnlyNewest, &scene.store());
+    scene.keep(3, "three");
+    let path = scene.keep(5, "five");
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let error = restore().unwrap_err();
+    let words =
+        "etcd does not start with an older one while its Shoot is restored; bring a good copy of it to ";
+    assert!(error.starts_with("snapshot Full-00000000-00000005-5.gz is broken: "), "{error}");
+    assert!(error.contains(words), "{error}");
+    assert!(!scene.place.data.exists());
+    fs::write(&path, whole).unwrap();
+    assert_eq!((restore(), scene.data()), (restored(5), "five".to_owned()));
+}
+
+#[test]
 fn deltas_that_are_not_one_history_keep_etcd_from_starting() {
     let scene = Scene::new();
     scene.keep(5, "five");
@@ -389,9 +414,10 @@ fn a_failing_store_is_no_broken_snapshot() {
     scene.keep(1, "one");
     scene.keep(2, "two");
     let store = Flaky(scene.store(), Cell::new(1));
-    let error = scene.prepare_from(&store).unwrap_err();
+    let prepare = || scene.prepare_from(FullSnapshots::NewestWhole, &store);
+    let error = prepare().unwrap_err();
     assert_eq!(error, "read Full-00000000-00000002-2.gz of flaky: connection reset");
-    assert_eq!((scene.prepare_from(&store), scene.data()), (restored(2), "two".to_owned()));
+    assert_eq!((prepare(), scene.data()), (restored(2), "two".to_owned()));
 }
 
 #[test]

@@ -132,7 +132,7 @@ pub(crate) enum Needs {
     Gardener,
     /// The same, a node, and the programs of a control plane in it.
     GardenerAndControlPlane,
-    /// The same, a program for an image, and a server of S3.
+    /// The same, a program for an image, a server of S3, and a terminal.
     TwoSites,
 }
 
@@ -182,7 +182,8 @@ impl Story {
             }
             Needs::TwoSites => {
                 let servers = environment.missing_gardener().or_else(|| environment.missing_control_plane());
-                servers.or_else(|| environment.missing_image()).or_else(|| environment.missing_bucket())
+                let others = servers.or_else(|| environment.missing_image());
+                others.or_else(|| environment.missing_bucket()).or_else(|| environment.missing_terminal())
             }
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),

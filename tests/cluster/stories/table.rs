@@ -371,6 +371,11 @@ pub(crate) const STORIES: &[Story] = &[
         "Gardener: a Shoot moves to another seed under a writer, and back while it is hibernated",
         life::moving::there_and_back,
     ),
+    story(
+        (Part::Gardener, Needs::TwoSites),
+        "Gardener: a Shoot of a lost site comes back on another seed from its last snapshot",
+        life::lost::comes_back,
+    ),
 ];
 
 /// The table itself is right.

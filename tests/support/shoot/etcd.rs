@@ -3,12 +3,12 @@
 //!
 //! What is played is `gardenlet etcd start` in the pod of the StatefulSet: a new claim gets the newest intact snapshot under
 //! `--prefix` in the bucket of the Secret that is mounted at `--s3`, and nothing if there is none, unless the environment of the
-//! container forbids that. Damaged snapshots are passed over; if all are damaged, or nobody answers, the pod does not run. A claim
-//! that has data starts without the bucket.
+//! container forbids that. Damaged snapshots are passed over, unless the environment forbids that, too; if all are damaged, or nobody
+//! answers, the pod does not run, and tells why. A claim that has data starts without the bucket.
 //! There are no deltas, and other members than the first one do not count.
 
 use gardenlet::base::clock::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Shared;
 use super::buckets::{Buckets, Snapshot};
@@ -22,6 +22,8 @@ use crate::json::{entry, list, text};
 
 /// The variable that keeps the program from starting an empty etcd.
 const NEVER_EMPTY: &str = "GARDENLET_ETCD_NEVER_EMPTY";
+/// The variable with the file for the reason of a failed start.
+const RESULT: &str = "GARDENLET_ETCD_RESULT";
 /// The first pod of etcd-main.
 pub const MEMBER: &str = "etcd-main-0";
 
@@ -75,11 +77,19 @@ pub fn bucket(files: &Files<'_>, folder: &str) -> Result<String, String> {
     files.read(&format!("{folder}/bucketName"))
 }
 
+/// Why the program ends.
+#[derive(Debug)]
+pub struct Refusal {
+    pub why: String,
+    /// Its termination message.
+    pub told: String,
+}
+
 /// Lets etcd start in a pod.
 ///
 /// # Errors
-/// The error with which the program ends.
-pub fn start(shared: &Shared, scene: &Scene, etcds: &Etcds, pod: &Value) -> Result<(), String> {
+/// The program ends.
+pub fn start(shared: &Shared, scene: &Scene, etcds: &Etcds, pod: &Value) -> Result<(), Refusal> {
     let (namespace, _) = place(pod);
     let claims = list(pod, "/spec/volumes").iter();
     let mut claims = claims.map(|volume| text(volume, "/persistentVolumeClaim/claimName"));
@@ -88,7 +98,16 @@ pub fn start(shared: &Shared, scene: &Scene, etcds: &Etcds, pod: &Value) -> Resu
     if shared.volumes().get(namespace).is_some_and(|volume| volume.claim == claim) {
         return Ok(());
     }
-    let snapshot = newest(shared, etcds, pod)?;
+    let snapshot = newest(shared, etcds, pod).map_err(|failure| {
+        let (why, is_unusable) = match failure {
+            Failure::Store(why) => (why, false),
+            Failure::Snapshots(why) => (why, true),
+        };
+        let find = finder(&shared.hands.client, namespace);
+        let tells = variable(&find, &pod["spec"], RESULT).as_deref() == Some("/dev/termination-log");
+        let told = json!({"error": why, "unusable": is_unusable}).to_string();
+        Refusal { why, told: if tells { told } else { String::new() } }
+    })?;
     shared.volumes().insert(namespace.to_owned(), Volume { claim: claim.to_owned(), snapshot });
     // An API server with the data of another volume is another one.
     if let Some(server) = shared.servers().remove(namespace) {
@@ -97,31 +116,45 @@ pub fn start(shared: &Shared, scene: &Scene, etcds: &Etcds, pod: &Value) -> Resu
     Ok(())
 }
 
-fn newest(shared: &Shared, etcds: &Etcds, pod: &Value) -> Result<Option<Snapshot>, String> {
+enum Failure {
+    /// The store cannot be read.
+    Store(String),
+    /// What it has cannot be restored.
+    Snapshots(String),
+}
+
+fn newest(shared: &Shared, etcds: &Etcds, pod: &Value) -> Result<Option<Snapshot>, Failure> {
     let words = words(&pod["spec"]);
     let (Some(folder), Some(prefix)) = (flag(&words, "s3"), flag(&words, "prefix")) else { return Ok(None) };
     let find = finder(&shared.hands.client, place(pod).0);
-    let bucket = bucket(&Files::new(&pod["spec"], &find), folder)?;
-    let mut all = etcds.buckets.list(&bucket, prefix)?;
+    let bucket = bucket(&Files::new(&pod["spec"], &find), folder).map_err(Failure::Store)?;
+    let mut all = etcds.buckets.list(&bucket, prefix).map_err(Failure::Store)?;
+    let is_moving = variable(&find, &pod["spec"], NEVER_EMPTY).as_deref() == Some("true");
+    if let Some(newest) = all.last().filter(|newest| newest.is_broken && is_moving) {
+        let file = newest.file();
+        return Err(Failure::Snapshots(format!("snapshot {file} of s3://{bucket}/{prefix} is broken")));
+    }
     let n_all = all.len();
     all.retain(|snapshot| !snapshot.is_broken);
     if all.is_empty() && n_all > 0 {
-        return Err(format!("no snapshot of s3://{bucket}/{prefix} can be restored: {n_all} are broken"));
+        let why = format!("no snapshot of s3://{bucket}/{prefix} can be restored: {n_all} are broken");
+        return Err(Failure::Snapshots(why));
     }
-    if all.is_empty() && is_never_empty(&find, &pod["spec"]) {
+    if all.is_empty() && is_moving {
         let why = said::NEVER_EMPTY;
-        return Err(format!("there are no data, and s3://{bucket}/{prefix} has no snapshots: {why}"));
+        let why = format!("there are no data, and s3://{bucket}/{prefix} has no snapshots: {why}");
+        return Err(Failure::Snapshots(why));
     }
     Ok(all.pop())
 }
 
-/// Whether the environment forbids that etcd starts with nothing.
-fn is_never_empty(find: Find<'_>, spec: &Value) -> bool {
+/// A variable of the container's environment.
+fn variable(find: Find<'_>, spec: &Value, name: &str) -> Option<String> {
     let mut maps = list(spec, "/containers/0/envFrom").iter().filter_map(|from| {
         let name = text(from, "/configMapRef/name");
         if name.is_empty() { None } else { find("configmaps", name) }
     });
-    maps.any(|map| entry(&map, "/data", NEVER_EMPTY) == Some("true"))
+    maps.find_map(|map| entry(&map, "/data", name).map(str::to_owned))
 }
 
 /// Gives a new API server the data of its namespace.

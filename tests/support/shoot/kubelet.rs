@@ -25,6 +25,8 @@ enum State {
     Homeless(String),
     /// It is scheduled and waits: reason and message.
     Waiting(&'static str, String),
+    /// Its program has ended with this message, and starts again later: the last line of its log, and what it told.
+    Ended(String, String),
     Running {
         is_ready: bool,
     },
@@ -275,8 +277,8 @@ fn state(shared: &Shared, scene: &Scene, pod: &Value, server: &Serving) -> State
         return State::Running { is_ready: false };
     }
     let etcds = shared.options.etcds.as_ref().filter(|_| name == MEMBER);
-    if let Some(Err(why)) = etcds.map(|etcds| etcd::start(shared, scene, etcds, pod)) {
-        return State::Waiting("CrashLoopBackOff", why);
+    if let Some(Err(refusal)) = etcds.map(|etcds| etcd::start(shared, scene, etcds, pod)) {
+        return State::Ended(refusal.why, refusal.told);
     }
     if labels(pod)["app"] != "kubernetes" || labels(pod)["role"] != "apiserver" {
         return State::Running { is_ready: true };
@@ -328,30 +330,34 @@ fn write(hands: &Hands, pod: &Value, state: &State) {
             "ready": is_ready, "started": state.get("running").is_some(), "state": state}])
     };
     let why_not = Some("ContainersNotReady");
+    // `last` is what the container told when it ended.
+    let waiting = |reason: &str, why: &str, last: &str| {
+        let event = match reason {
+            "ContainerCreating" => "FailedMount",
+            "CrashLoopBackOff" => "BackOff",
+            _ => "Failed",
+        };
+        hands.warn("Pod", pod, (event, why));
+        let mut told = told(false, json!({"waiting": {"reason": reason, "message": why}}));
+        let has_run = reason == "CrashLoopBackOff";
+        if has_run {
+            let ended = json!({"exitCode": 1, "reason": "Error", "message": last});
+            told[0]["lastState"] = json!({"terminated": ended});
+            told[0]["restartCount"] = 1.into();
+            say(hands, pod, why);
+        }
+        let phase = if has_run { "Running" } else { "Pending" };
+        json!({"phase": phase, "conditions": [mark("PodScheduled", true, None, None),
+                mark("Ready", false, why_not, None), mark("ContainersReady", false, why_not, None)],
+            "containerStatuses": told})
+    };
     let status = match state {
         State::Homeless(why) => {
             hands.warn("Pod", pod, ("FailedScheduling", why));
             json!({"phase": "Pending", "conditions": [mark("PodScheduled", false, Some("Unschedulable"), Some(why))]})
         }
-        State::Waiting(reason, why) => {
-            let event = match *reason {
-                "ContainerCreating" => "FailedMount",
-                "CrashLoopBackOff" => "BackOff",
-                _ => "Failed",
-            };
-            hands.warn("Pod", pod, (event, why));
-            let mut told = told(false, json!({"waiting": {"reason": reason, "message": why}}));
-            let has_run = *reason == "CrashLoopBackOff";
-            if has_run {
-                told[0]["lastState"] = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
-                told[0]["restartCount"] = 1.into();
-                say(hands, pod, why);
-            }
-            let phase = if has_run { "Running" } else { "Pending" };
-            json!({"phase": phase, "conditions": [mark("PodScheduled", true, None, None),
-                    mark("Ready", false, why_not, None), mark("ContainersReady", false, why_not, None)],
-                "containerStatuses": told})
-        }
+        State::Waiting(reason, why) => waiting(reason, why, ""),
+        State::Ended(why, told) => waiting("CrashLoopBackOff", why, told),
         State::Running { is_ready } => {
             let why_not = why_not.filter(|_| !is_ready);
             let address = address(pod);

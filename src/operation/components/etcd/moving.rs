@@ -13,6 +13,7 @@ use super::super::workload::Workload;
 use super::druid::copy::{self as task, CopyStores};
 use super::druid::{BackupStore, backup_restore};
 use super::plain::moving as jobs;
+use super::plain::refused;
 use super::plain::snapshots::{SECRET, SOURCE_SECRET, unfit};
 use super::tasks::{self, input_of, mode_of};
 use super::{Role, mode};
@@ -126,7 +127,17 @@ pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     }
     let wanted = snapshots::of_bucket(work)?;
     let accepts_loss = snapshots::accepts_older(&work.shoot);
-    jobs::copy(&work.env.seed, work.plane(), &wanted.input(work), accepts_loss, &identity(work))
+    let operation = copy_identity(work)?;
+    jobs::copy(&work.env.seed, work.plane(), &wanted.input(work), accepts_loss, &operation)
+}
+
+/// A copy for an etcd that cannot start with the one before is another one. A pod gets one at most, and is replaced afterwards.
+fn copy_identity(work: &Work) -> Result<String, Failed> {
+    let first = identity(work);
+    if !work.facts.found.has_etcd {
+        return Ok(first);
+    }
+    Ok(format!("{first}-{}", refused::pod(&work.env.seed, work.plane())?))
 }
 
 fn secret(work: &Work, name: &str) -> Result<Value, Failed> {
@@ -173,7 +184,7 @@ pub(super) fn check_data(work: &mut Work, _: &Attempt) -> Result<TaskStep, Faile
 
 /// The API server has answered with the restored data.
 pub(super) fn end_protection(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
-    jobs::never_empty(&work.env.seed, work.plane(), false)?;
+    jobs::end_restore(&work.env.seed, work.plane())?;
     Ok(TaskStep::Done)
 }
 

@@ -139,7 +139,10 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     work.results.etcd.set(mode);
     let awaits_data = mode == EtcdMode::Plain && awaits_data(work)?;
     if awaits_data {
-        plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(&work.shoot))?;
+        plain::moving::begin_restore(&work.env.seed, work.plane(), snapshots::accepts_loss(&work.shoot))?;
+        if work.facts.copies_backups() && work.facts.found.has_etcd {
+            plain::refused::replace(&work.env.seed, work.plane())?;
+        }
     }
     let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
@@ -173,18 +176,18 @@ struct DataTrace {
     restores: bool,
     has_etcd: bool,
     /// It may not start empty. This ends when its API server has answered. An etcd that has never left has no such protection.
-    is_never_empty: bool,
+    is_restoring: bool,
 }
 
 /// Whether an etcd may have to restore its data first, so that it must not lose the way to them.
 const fn must_restore(trace: DataTrace) -> bool {
-    trace.restores && (!trace.has_etcd || trace.is_never_empty)
+    trace.restores && (!trace.has_etcd || trace.is_restoring)
 }
 
 fn awaits_data(work: &Work) -> Result<bool, Failed> {
     let (restores, has_etcd) = (work.facts.restores(), work.facts.found.has_etcd);
-    let is_never_empty = restores && has_etcd && plain::moving::is_never_empty(&work.env.seed, work.plane())?;
-    Ok(must_restore(DataTrace { restores, has_etcd, is_never_empty }))
+    let is_restoring = restores && has_etcd && plain::moving::is_restoring(&work.env.seed, work.plane())?;
+    Ok(must_restore(DataTrace { restores, has_etcd, is_restoring }))
 }
 
 /// What a druid does with an etcd. Events are not worth a backup, and a deletion must not need a bucket.
@@ -226,6 +229,12 @@ fn wait_plain(work: &Work, role: Role, attempt: &Attempt) -> Result<TaskStep, Fa
     let set = rollout::find(&work.env.seed, &STATEFUL_SET, &key)?;
     let step = rollout::wait_for(&work.env.seed, &key, &set, attempt)?;
     let TaskStep::Again { after, .. } = step else { return Ok(step) };
+    if role == Role::Main
+        && work.facts.restores()
+        && let Some(start) = plain::refused::find(&work.env.seed, work.plane())?
+    {
+        return Err(Failed::new(start.to_string()));
+    }
     Ok(claims::look(&work.env.seed, &set)?.map_or(step, |why| TaskStep::Again { after, why }))
 }
 
@@ -336,8 +345,8 @@ mod tests {
             (false, false, false, false),
             (false, true, true, false),
         ];
-        for (restores, has_etcd, is_never_empty, expected) in table {
-            let trace = DataTrace { restores, has_etcd, is_never_empty };
+        for (restores, has_etcd, is_restoring, expected) in table {
+            let trace = DataTrace { restores, has_etcd, is_restoring };
             assert_eq!(must_restore(trace), expected, "{trace:?}");
         }
     }

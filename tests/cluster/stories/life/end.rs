@@ -80,11 +80,17 @@ pub(super) fn goes(
     agent: &mut Agent,
     (before, name): (&Before, Name),
 ) -> Result<()> {
+    deletes(garden, agent, name)?;
+    nothing_stays(lab, before, name)
+}
+
+/// An agent deletes a Shoot with nothing of its owner in it.
+pub(super) fn deletes(garden: &Client, agent: &mut Agent, name: Name) -> Result<()> {
     let began = wait::now();
     delete(garden, name)?;
     is_gone(garden, agent, (name, DELETED_WITHIN_S), &mut || ())?;
     println!("       {:6.1} s  deleted", wait::seconds_since(began));
-    nothing_stays(lab, before, name)
+    Ok(())
 }
 
 /// The owner's view of a deletion.

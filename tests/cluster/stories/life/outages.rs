@@ -57,7 +57,7 @@ pub(super) fn power_comes_back(
     lab.seed.start_servers()?;
     lab.seed.wait_ready()?;
     println!("       {:6.1} s  the seed answers after a power cut", wait::seconds_since(began));
-    node.start_again(lab)?;
+    node.start_again(lab, &lab.seed)?;
     comes_back("the power was back", (began, POWER_BACK_IN_S), owner)?;
     // The same pod, in new containers: it was not replaced.
     let after = pod(&lab.seed, name, "apiserver")?;

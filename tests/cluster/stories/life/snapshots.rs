@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::owner::Owner;
 use super::{Name, PROJECT, ask_for_another, succeeded};
 use crate::agent::Agent;
+use crate::cluster::Cluster;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
 use crate::image;
 use crate::lab::Lab;
@@ -57,7 +58,7 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     owner.has_a_settled_server()?;
 
     let began = wait::now();
-    let told = taken(lab, name, "first")?;
+    let told = taken(&lab.seed, name, "first")?;
     println!("       {:6.1} s  a snapshot: {told}", wait::seconds_since(began));
     ensure(told["databaseBytes"].as_u64() > Some(0), || format!("the size of the database: {told}"))?;
     let uid = shoot["status"]["uid"].as_str().unwrap_or_default();
@@ -82,13 +83,13 @@ pub(super) fn bring_everything_back(cast: &Cast<'_>, agent: &mut Agent) -> Resul
     equal("errors", &live["status"]["lastErrors"], &Value::Null)
 }
 
-/// Runs the job once, and returns the termination message of its pod.
-fn taken(lab: &Lab, name: Name, run: &str) -> Result<Value> {
-    let (plane, seed) = (name.plane(), lab.seed.client()?);
+/// Runs the job once, as docs/snapshots.md says, and returns the termination message of its pod.
+pub(super) fn taken(cluster: &Cluster, name: Name, run: &str) -> Result<Value> {
+    let (plane, seed) = (name.plane(), cluster.client()?);
     let namespace = format!("--namespace={plane}");
     let from = format!("--from=cronjob/{JOB}");
     seed.get::<Value>(&CRON_JOB, &Key::new(&plane, JOB))?;
-    lab.seed.kubectl(&["create", "job", run, &from, &namespace])?;
+    cluster.kubectl(&["create", "job", run, &from, &namespace])?;
     let params = ListParams { label_selector: format!("job-name={run}"), ..ListParams::default() };
     wait::until("the end of a snapshot", 90, || {
         let pods = seed.list::<Value>(&POD, &plane, &params)?.items;

@@ -15,6 +15,7 @@ use crate::runtime::write;
 
 pub(crate) mod ended;
 pub(crate) mod moving;
+pub(crate) mod refused;
 pub mod snapshots;
 
 use snapshots::Snapshots;

@@ -27,6 +27,8 @@ pub(crate) const ACCEPT_LOSS: &str = "edge.gardenlet/accept-data-loss";
 pub(crate) const SINCE_SNAPSHOT: &str = "since-last-snapshot";
 /// The variable that keeps an etcd without data from starting empty, while it is `true`.
 pub(crate) const NEVER_EMPTY: &str = "GARDENLET_ETCD_NEVER_EMPTY";
+/// The variable with the file in which a start that fails says why.
+pub(crate) const RESULT: &str = "GARDENLET_ETCD_RESULT";
 /// The Job that takes the last snapshot.
 pub(crate) const FINAL_JOB: &str = "etcd-main-snapshot-final";
 /// The Job that copies the snapshots of the old seed.
@@ -241,23 +243,25 @@ pub(crate) fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
     [FINAL_JOB, COPY_JOB].iter().try_for_each(|job| delete_job(seed, &Key::new(namespace, *job), ""))
 }
 
-/// Whether the pod of etcd-main may start an empty etcd. Call it with true before the StatefulSet is written, and with false after etcd
-/// has its data, or if a loss is accepted.
-pub(crate) fn never_empty(seed: &Seed, namespace: &str, is_on: bool) -> Result<(), Error> {
-    let key = Key::new(namespace, RESTORE);
-    if !is_on {
-        return write::delete(seed, &CONFIG_MAP, &key).map(drop);
-    }
+/// Lets the pod of etcd-main know that its Shoot is restored: its etcd does not start empty or with an older snapshot, unless a loss is
+/// accepted. Call it before the StatefulSet is written.
+pub(crate) fn begin_restore(seed: &Seed, namespace: &str, accepts_loss: bool) -> Result<(), Error> {
     let labels = json!({"gardener.cloud/role": "controlplane"});
     let metadata = json!({"name": RESTORE, "namespace": namespace, "labels": labels});
-    let data = json!({NEVER_EMPTY: "true"});
+    let never_empty = if accepts_loss { "false" } else { "true" };
+    let data = json!({NEVER_EMPTY: never_empty, RESULT: "/dev/termination-log"});
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
     apply(seed, &CONFIG_MAP, &map).map(drop)
 }
 
-/// Whether the pod of etcd-main is kept from starting an empty etcd.
-pub(crate) fn is_never_empty(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+/// Whether the data of etcd-main are still to be restored.
+pub(crate) fn is_restoring(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     Ok(seed.find::<Metadata>(&CONFIG_MAP, &Key::new(namespace, RESTORE))?.is_some())
+}
+
+/// Call it after etcd has its data.
+pub(crate) fn end_restore(seed: &Seed, namespace: &str) -> Result<(), Error> {
+    write::delete(seed, &CONFIG_MAP, &Key::new(namespace, RESTORE)).map(drop)
 }
 
 /// Ends the snapshots on a schedule: deletes the CronJob, and checks once whether its Jobs and pods are gone. A pod that still runs could write a

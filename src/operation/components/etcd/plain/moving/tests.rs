@@ -271,12 +271,18 @@ fn nothing_is_written_behind_the_last_snapshot() {
 }
 
 #[test]
-fn an_etcd_may_start_empty_once_it_is_said() {
+fn a_restored_etcd_starts_empty_only_if_that_is_accepted() {
     let scene = Scene::new();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{RESTORE}");
     let found = || scene.objects.lock().unwrap().all.get(&path).map(|map| map["data"].clone());
-    for is_on in [true, true, false, false, true] {
-        never_empty(&scene.seed, NAMESPACE, is_on).unwrap();
-        assert_eq!(found(), is_on.then(|| json!({NEVER_EMPTY: "true"})));
+    for (accepts_loss, expected) in [(false, "true"), (true, "false")] {
+        for _ in 0..2 {
+            begin_restore(&scene.seed, NAMESPACE, accepts_loss).unwrap();
+            assert_eq!(found(), Some(json!({NEVER_EMPTY: expected, RESULT: "/dev/termination-log"})));
+        }
+        for _ in 0..2 {
+            end_restore(&scene.seed, NAMESPACE).unwrap();
+            assert_eq!(found(), None);
+        }
     }
 }
