@@ -15,6 +15,9 @@ pub(crate) const PAUSE: &str = "lab.local/pause:1";
 /// An image whose container answers HTTP on port 8080, see `container.c`.
 pub(crate) const SERVE: &str = "lab.local/serve:1";
 
+/// The home folder of each user, as in the images of Gardener.
+const HOME: &str = "/home/nonroot";
+
 const PROGRAM: &str = include_str!("container.c");
 
 /// A program of a control plane or of the node's own services, built from a Go module (`tools`). Its image has the name
@@ -182,7 +185,7 @@ impl Image<'_> {
         let config = json!({
             "architecture": architecture,
             "os": "linux",
-            "config": {"Entrypoint": self.entrypoint},
+            "config": {"Entrypoint": self.entrypoint, "Env": [format!("HOME={HOME}")]},
             "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
         })
         .to_string();
@@ -203,11 +206,13 @@ impl Image<'_> {
 
     fn layer(&self) -> std::io::Result<Vec<u8>> {
         let mut layer = tar::Builder::new(Vec::new());
-        let mut temporary = tar::Header::new_gnu();
-        temporary.set_entry_type(tar::EntryType::Directory);
-        temporary.set_mode(0o1777);
-        temporary.set_size(0);
-        layer.append_data(&mut temporary, "tmp/", std::io::empty())?;
+        for folder in ["tmp/", HOME.trim_start_matches('/')] {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_mode(0o1777);
+            header.set_size(0);
+            layer.append_data(&mut header, folder, std::io::empty())?;
+        }
         for (path, file) in &self.files {
             append(&mut layer, path.trim_start_matches('/'), 0o755, &fs::read(file)?)?;
         }
