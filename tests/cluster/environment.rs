@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::arguments::Arguments;
+use crate::druid;
 use crate::failure::{Failure, Result};
 use crate::gardener::Program;
 use crate::image;
@@ -160,6 +161,18 @@ impl Environment {
     /// Why a story with an operator at a terminal cannot run on this machine.
     pub(crate) fn missing_terminal(&self) -> Option<String> {
         self.missing(&[TERMINAL])
+    }
+
+    /// Why a story with two seeds, their nodes and a server of S3 cannot run on this machine.
+    pub(crate) fn missing_sites(&self) -> Option<String> {
+        let servers = self.missing_gardener().or_else(|| self.missing_control_plane());
+        let others = servers.or_else(|| self.missing_image());
+        others.or_else(|| self.missing_bucket()).or_else(|| self.missing_terminal())
+    }
+
+    /// Why a story with an etcd-druid cannot run on this machine.
+    pub(crate) fn missing_druid(&self) -> Option<String> {
+        self.missing(&[druid::PROGRAMS])
     }
 
     /// Why a story with dead links cannot run on this machine.

@@ -37,13 +37,14 @@ impl Gateway {
         Ok(Self { _process: process, root })
     }
 
-    /// The keys of a Secret, without the name of a bucket.
-    pub(crate) fn credentials() -> [(&'static str, String); 4] {
+    /// The keys of a Secret, without the name of a bucket. etcd-backup-restore needs the last one; this program always does so.
+    pub(crate) fn credentials() -> [(&'static str, String); 5] {
         [
             ("accessKeyID", KEY_ID.to_owned()),
             ("secretAccessKey", SECRET.to_owned()),
             ("region", REGION.to_owned()),
             ("endpoint", format!("http://{ADDRESS}:{PORT}")),
+            ("s3ForcePathStyle", "true".to_owned()),
         ]
     }
 

@@ -18,6 +18,7 @@ mod audit;
 mod balancer;
 mod chart;
 mod cluster;
+mod druid;
 mod environment;
 mod etcd;
 mod failure;

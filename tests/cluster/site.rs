@@ -125,8 +125,13 @@ fn dns(address: &str) -> Result<Value> {
         .replace("${image}", &image::DNS.reference())
         .replace("${address}", address)
         .replace("${domain}", DNS_DOMAIN);
-    let objects = yaml::parse_all(&text).into_iter().map(|document| document.value);
+    list_of(&text)
+}
+
+/// A list of the objects in a manifest.
+pub(crate) fn list_of(manifest: &str) -> Result<Value> {
+    let objects = yaml::parse_all(manifest).into_iter().map(|document| document.value);
     let objects = objects.collect::<std::result::Result<Vec<Value>, _>>();
-    let objects = objects.map_err(|err| Failure::new(format!("dns.yaml: {err}")))?;
+    let objects = objects.map_err(|err| Failure::new(format!("a manifest: {err}")))?;
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}))
 }

@@ -176,7 +176,7 @@ impl Stage {
         first
             .garden
             .apply(&[secret("dns", &json!({"token": "dHdv"})), secret("backup", &backups::credentials())]);
-        first.garden.apply(&prepare::backups());
+        first.garden.apply(&prepare::backups("local"));
         for (name, [reconcile, migrate, delete]) in EXTENSIONS {
             let lifecycle = json!({"reconcile": reconcile, "migrate": migrate, "delete": delete});
             register(&first, name, &json!({"autoEnable": ["shoot"], "lifecycle": lifecycle}));

@@ -503,7 +503,7 @@ fn a_shoot_has_an_entry_that_outlives_it() {
     let world = World::start(&Options::new("keeping"));
     let site = world.site();
     world.garden.apply(&[credentials("first")]);
-    world.garden.apply(&prepare::backups());
+    world.garden.apply(&prepare::backups("local"));
     let mut config = world.edge_config();
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
     config["seedConfig"]["spec"]["backup"] = section();

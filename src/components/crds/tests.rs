@@ -1,6 +1,7 @@
 //! Properties of all our definitions, and their names.
 
 use super::*;
+use crate::base::json::json;
 use crate::base::sorted::SortedSet;
 
 /// The schema of a definition's only version.
@@ -97,6 +98,36 @@ fn schemas_are_structural() {
     for crd in all() {
         check_node(schema(&crd), crd["metadata"]["name"].as_str().unwrap());
     }
+}
+
+/// The programs that read these fields expect them.
+#[test]
+fn defaults_are_those_of_upstream() {
+    fn collect(node: &Value, path: &str, all: &mut Vec<(String, Value)>) {
+        all.extend(node.get("default").map(|value| (path.to_owned(), value.clone())));
+        for (name, child) in node["properties"].as_object().into_iter().flatten() {
+            collect(child, &format!("{path}.{name}"), all);
+        }
+        for (key, suffix) in [("items", "[]"), ("additionalProperties", "{}")] {
+            if let Some(child) = node.get(key) {
+                collect(child, &format!("{path}{suffix}"), all);
+            }
+        }
+    }
+    let foreign = foreign(Foreign { is_garden: false, vpa: true, machines: true, etcd: true });
+    let mut found = Vec::new();
+    for crd in all().chain(foreign) {
+        collect(schema(&crd), crd["spec"]["names"]["kind"].as_str().unwrap(), &mut found);
+    }
+    let snapshot = "EtcdOpsTask.spec.config.onDemandSnapshot";
+    let expected = [
+        ("ManagedResource.spec.secretRefs[].name".to_owned(), json!("")),
+        ("Worker.spec.pools[].userDataSecretRef.name".to_owned(), json!("")),
+        (format!("{snapshot}.timeoutSecondsDelta"), json!(60)),
+        (format!("{snapshot}.timeoutSecondsFull"), json!(900)),
+        ("EtcdOpsTask.spec.ttlSecondsAfterFinished".to_owned(), json!(3600)),
+    ];
+    assert_eq!(found, expected);
 }
 
 /// Each node declares its type (or accepts anything), and requires only fields that it declares.

@@ -100,8 +100,8 @@ fn is_full(snapshot: &&Snapshot) -> bool {
     snapshot.name.kind == Kind::Full
 }
 
-/// Why the source may not be complete yet, or never will be. A final snapshot that a later full one follows proves nothing: etcd went on
-/// after it, and it may come from an earlier move.
+/// Why the source may not be complete yet, or never will be. A final snapshot that one of a later revision follows proves nothing: etcd
+/// went on after it, and it may come from an earlier move. etcd-druid takes another one of the same revision before it stops etcd.
 fn missing_final(found: &Listings<'_>) -> Option<String> {
     let newest = found.source.iter().rfind(is_full);
     let has_later = |newest: &Snapshot| {
@@ -113,12 +113,16 @@ fn missing_final(found: &Listings<'_>) -> Option<String> {
             "there is no full snapshot, only {}",
             human::counted(found.source.len(), "delta snapshot")
         )),
-        Some(newest) if newest.name.is_final => None,
+        Some(newest) if found.source.iter().any(|other| is_final_up_to(other, newest.name.revision)) => None,
         Some(newest) => {
             let deltas = if has_later(newest) { ", and deltas follow it" } else { "" };
             Some(format!("the newest full snapshot {} is not final{deltas}", newest.name.text))
         }
     }
+}
+
+fn is_final_up_to(snapshot: &Snapshot, revision: u64) -> bool {
+    snapshot.name.is_final && snapshot.name.revision == revision
 }
 
 /// Whether a delta contains changes that a full snapshot does not.

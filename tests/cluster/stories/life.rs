@@ -21,6 +21,7 @@ use crate::world;
 use support::garden::prepare;
 
 mod crashes;
+pub(crate) mod druids;
 mod end;
 mod extensions;
 pub(crate) mod garden;

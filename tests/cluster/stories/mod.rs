@@ -134,6 +134,8 @@ pub(crate) enum Needs {
     GardenerAndControlPlane,
     /// The same, a program for an image, a server of S3, and a terminal.
     TwoSites,
+    /// The same, and etcd-druid with what its etcds need.
+    TwoSitesAndDruids,
 }
 
 #[derive(Debug)]
@@ -180,11 +182,8 @@ impl Story {
             Needs::GardenerAndControlPlane => {
                 environment.missing_gardener().or_else(|| environment.missing_control_plane())
             }
-            Needs::TwoSites => {
-                let servers = environment.missing_gardener().or_else(|| environment.missing_control_plane());
-                let others = servers.or_else(|| environment.missing_image());
-                others.or_else(|| environment.missing_bucket()).or_else(|| environment.missing_terminal())
-            }
+            Needs::TwoSites => environment.missing_sites(),
+            Needs::TwoSitesAndDruids => environment.missing_sites().or_else(|| environment.missing_druid()),
             Needs::Registry => environment.missing_registry(),
             Needs::Snapshots => environment.missing_snapshots(),
             Needs::Bucket => environment.missing_snapshots().or_else(|| environment.missing_bucket()),
@@ -223,7 +222,11 @@ impl Stage {
         self.lab.begin()?;
         let mut audit = self.lab.seed.audit();
         play(&mut self.lab)?;
-        let allows = if story.needs == Needs::TwoSites { role::allows_with_shoots } else { role::allows };
+        let allows = if matches!(story.needs, Needs::TwoSites | Needs::TwoSitesAndDruids) {
+            role::allows_with_shoots
+        } else {
+            role::allows
+        };
         allows(&mut audit).map(drop)
     }
 

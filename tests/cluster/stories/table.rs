@@ -372,6 +372,11 @@ pub(crate) const STORIES: &[Story] = &[
         life::moving::there_and_back,
     ),
     story(
+        (Part::Gardener, Needs::TwoSitesAndDruids),
+        "Gardener: a Shoot whose etcds an etcd-druid runs moves to another seed under a writer, and is deleted",
+        life::druids::move_a_shoot,
+    ),
+    story(
         (Part::Gardener, Needs::TwoSites),
         "Gardener: a Shoot of a lost site comes back on another seed from its last snapshot",
         life::lost::comes_back,

@@ -222,14 +222,14 @@ pub fn provider() -> Vec<Value> {
 }
 
 /// An extension for backups without a workload: a story plays it. Shoots on a seed with backups wait for it.
-pub fn backups() -> Vec<Value> {
+pub fn backups(kind_type: &str) -> Vec<Value> {
     let mut all = provider();
     for object in &mut all {
         object["metadata"]["name"] = json!("backup-local");
         if object["kind"] == "ControllerRegistration" {
             object["spec"] = json!({
                 "deployment": {"policy": "Always", "deploymentRefs": [{"name": "backup-local"}]},
-                "resources": [{"kind": "BackupBucket", "type": "local"}, {"kind": "BackupEntry", "type": "local"}]});
+                "resources": [{"kind": "BackupBucket", "type": kind_type}, {"kind": "BackupEntry", "type": kind_type}]});
         }
     }
     all

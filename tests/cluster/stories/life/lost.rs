@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::owner::Owner;
 use super::rotation::{fill, many};
-use super::seeds::{Cast, FIRST, Known, READY_WITHIN_S, SECOND};
+use super::seeds::{Cast, FIRST, Known, OF_THE_AGENTS, READY_WITHIN_S, SECOND};
 use super::{COMPONENTS, ONE, PROJECT, end, snapshots};
 use crate::audit::Audit;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
@@ -49,7 +49,7 @@ const WORKLOADS: [(Resource, &str); 4] = [
 pub(crate) fn comes_back(lab: &mut Lab) -> Result<()> {
     // Ends after the cast.
     let mut site = Site::start(lab, &COMPONENTS)?;
-    let mut cast = Cast::gather(lab, &site)?;
+    let mut cast = Cast::gather(lab, &site, &OF_THE_AGENTS)?;
     cast.create(lab)?;
     let owner = Owner::new(lab, &cast.garden, ONE, &site.outside)?;
     owner.gets_in(image::API_SERVER.version())?;

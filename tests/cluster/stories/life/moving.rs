@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::end;
 use super::owner::Owner;
 use super::rotation::fill;
-use super::seeds::{Cast, FIRST, Known, READY_WITHIN_S, SECOND};
+use super::seeds::{Cast, FIRST, Known, OF_THE_AGENTS, READY_WITHIN_S, SECOND};
 use super::writer;
 use super::{COMPONENTS, ONE, SUCCEEDED_WITHIN_S};
 use crate::audit::Audit;
@@ -39,7 +39,7 @@ const WRITES: usize = 30;
 pub(crate) fn there_and_back(lab: &mut Lab) -> Result<()> {
     // Ends after the cast.
     let site = Site::start(lab, &COMPONENTS)?;
-    let mut cast = Cast::gather(lab, &site)?;
+    let mut cast = Cast::gather(lab, &site, &OF_THE_AGENTS)?;
     let before = end::look(lab)?;
     cast.create(lab)?;
     let owner = Owner::new(lab, &cast.garden, ONE, &site.outside)?;
@@ -73,7 +73,7 @@ pub(crate) fn there_and_back(lab: &mut Lab) -> Result<()> {
 
 impl Cast {
     /// The first move. The writer knows the addresses of both seeds, and the port that the Shoot keeps.
-    fn moves_under_a_writer(&mut self, lab: &Lab, site: &Site, owner: &Owner<'_>) -> Result<()> {
+    pub(super) fn moves_under_a_writer(&mut self, lab: &Lab, site: &Site, owner: &Owner<'_>) -> Result<()> {
         let places = [owner.connection_to(outside::INSIDE_ADDRESS)?, owner.connection_to(NODE_ADDRESS)?];
         let clients = || -> Result<Vec<Client>> {
             let client = |place: &gardenlet::kube::Connection| Client::new(place.clone(), Options::default());
@@ -113,7 +113,7 @@ impl Cast {
     }
 
     /// Nothing of the Shoot is on the seed that it has left, and its backups are those of the other seed.
-    fn has_left(&self, cluster: &Cluster, (from, to): (&str, &str)) -> Result<()> {
+    pub(super) fn has_left(&self, cluster: &Cluster, (from, to): (&str, &str)) -> Result<()> {
         let plane = ONE.plane();
         ensure(cluster.client()?.find::<Value>(&NAMESPACE, &Key::cluster(&plane))?.is_none(), || {
             format!("{from} still has namespace {plane}")

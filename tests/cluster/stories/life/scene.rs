@@ -108,7 +108,7 @@ impl Scene {
         let agent = peer.begin(lab, &garden, |seed: &mut Value| {
             if has_backups {
                 seed["backup"] = backups::section(lab)?;
-                let objects = json!({"apiVersion": "v1", "kind": "List", "items": prepare::backups()});
+                let objects = json!({"apiVersion": "v1", "kind": "List", "items": prepare::backups("local")});
                 lab.garden.apply(&objects)?;
             }
             Ok(())

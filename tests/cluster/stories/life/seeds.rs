@@ -42,6 +42,18 @@ const IMAGE: &str = concat!("docker.io/library/gardenlet:", env!("CARGO_PKG_VERS
 pub(super) const READY_WITHIN_S: u64 = 120;
 const BOUND_WITHIN_S: u64 = 10;
 
+/// How both seeds keep backups.
+pub(super) struct Backups {
+    /// The type of their buckets.
+    pub(super) provider: &'static str,
+    /// The setting `edge.etcd` of both agents.
+    pub(super) etcd: fn() -> Value,
+}
+
+/// The agents run the etcds, and take snapshots.
+pub(super) const OF_THE_AGENTS: Backups =
+    Backups { provider: "local", etcd: || json!({"snapshots": {"store": "S3", "image": IMAGE}}) };
+
 /// Everything that takes part. Dropped in this order.
 pub(super) struct Cast {
     pub(super) agents: [Agent; 2],
@@ -56,7 +68,7 @@ pub(super) struct Cast {
 
 impl Cast {
     /// Starts both seeds and their agents, and waits until Shoots can move.
-    pub(super) fn gather(lab: &mut Lab, site: &Site) -> Result<Self> {
+    pub(super) fn gather(lab: &mut Lab, site: &Site, backups: &Backups) -> Result<Self> {
         let began = wait::now();
         let second = SecondSeed::start(lab, &COMPONENTS)?;
         let archive = image::of_the_agent(&lab.place)?;
@@ -68,7 +80,7 @@ impl Cast {
         let preparation = Preparation::new(SECOND, Clock::system().now());
         let data: serde_json::Map<String, Value> =
             Gateway::credentials().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
-        let mut objects = prepare::backups();
+        let mut objects = prepare::backups(backups.provider);
         objects.push(preparation.bootstrap_token());
         objects.push(json!({"apiVersion": "v1", "kind": "Secret", "stringData": data,
             "metadata": {"namespace": "garden", "name": "backup"}}));
@@ -76,9 +88,9 @@ impl Cast {
         garden::apply(&second.cluster, "rbac.yaml")?;
         let playing = [play(&lab.seed, &gateway)?, play(&second.cluster, &gateway)?];
         let change = |config: &mut Value| {
-            config["seedConfig"]["spec"]["backup"] = json!({"provider": "local", "region": "north",
+            config["seedConfig"]["spec"]["backup"] = json!({"provider": backups.provider, "region": "north",
                 "credentialsRef": {"apiVersion": "v1", "kind": "Secret", "namespace": "garden", "name": "backup"}});
-            config["edge"]["etcd"] = json!({"snapshots": {"store": "S3", "image": IMAGE}});
+            config["edge"]["etcd"] = (backups.etcd)();
             Ok(())
         };
         let one = Joining::first(lab);

@@ -43,7 +43,7 @@ fn refusal(namespace: &str, error: &kube::Error) -> Failed {
     Failed::new(format!("ask etcd-backup-restore at {at}: {}: {remedy}", chain(error)))
 }
 
-/// Takes a snapshot that the other seed recognizes as the last one. If nothing was written since, etcd-backup-restore takes no second one.
+/// Takes a snapshot that the other seed recognizes as the last one. If nothing was written since the last final one, etcd-backup-restore takes no second one.
 pub(crate) fn take_final(work: &Work) -> TaskStep {
     match ask(work, "/snapshot/full?final=true") {
         Ok(taken) if taken["isFinal"] == true => {

@@ -1,5 +1,5 @@
-//! An etcd that an etcd-druid runs: an Etcd object like the one that Gardener's own gardenlet writes. No test of this
-//! project runs a druid, but a real API server accepts the object.
+//! An etcd that an etcd-druid runs: an Etcd object like the one that Gardener's own gardenlet writes. The long test runs have a real
+//! etcd-druid.
 
 use std::time::Duration;
 
