@@ -234,9 +234,36 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     wait_for("the end of its snapshots", || schedule().is_none().then_some(()));
     assert_eq!(version(&stage.shoot()), version(&restored));
     assert_eq!(stage.etcds.ledger.problems(), problems);
+    if is_long() {
+        takes_no_old_data(&stage, &before);
+    }
     for side in [stage.a, stage.b] {
         side.agent.stop();
     }
+}
+
+/// The Shoot comes back to the seed that was not lost. It gets its present data only after what is left of its etcd has gone.
+fn takes_no_old_data(stage: &Stage, before: &Identity) {
+    let (side, plane) = (&stage.a, technical_id(NAME));
+    let claim = "main-etcd-etcd-main-0";
+    stage.bind(side);
+    for (group, plural, name) in
+        [("apps", "statefulsets", "etcd-main"), ("", "persistentvolumeclaims", claim)]
+    {
+        stage.wait_for(name, |shoot| {
+            let mut errors =
+                list(shoot, "/status/lastErrors").iter().map(|error| text(error, "/description"));
+            let words = format!("{name} from an earlier time of the Shoot here");
+            errors.any(|why| why.contains(&words) && why.contains(&stage.b.bucket()))
+        });
+        side.seed().delete(group, plural, &plane, name);
+    }
+    stage.wait_for("the end of the move", |shoot| {
+        let is_done = Operation::of(shoot).is_some_and(|it| it.line() == RESTORED);
+        (is_done && shoot["status"]["seedName"] == side.name()).then_some(())
+    });
+    is_at(stage, side, before);
+    has_left(stage, &stage.b);
 }
 
 /// The agent of a seed starts without the Secret of its bucket, which is brought back after a while.

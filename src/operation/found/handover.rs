@@ -26,8 +26,8 @@ fn decide(owner: BackupOwner, is_in_use: bool) -> bool {
     }
 }
 
-/// Whether the backups must still be handed over. Errors: they must, and the Secret of their bucket is missing. Nothing may be
-/// deleted here then.
+/// Whether the backups must still be handed over. Errors: they must, and the Secret of their bucket is missing. Then nothing of the
+/// Shoot may be deleted here.
 pub(super) fn is_due(
     env: &Environment,
     namespace: &str,

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::api::core::{DEPLOYMENT, NAMESPACE, STATEFUL_SET};
+use crate::api::core::{DEPLOYMENT, NAMESPACE, PERSISTENT_VOLUME_CLAIM, STATEFUL_SET};
 use crate::api::meta::{Key, Metadata, text};
 use crate::backup::garden;
 use crate::flow::Failed;
@@ -47,9 +47,16 @@ pub(crate) fn read(
         }
         Operation::Restore => {
             let has_etcd = has_etcd(&env.seed, namespace)?;
-            if has_etcd && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
+            let claim = Key::new(namespace, Role::Main.first_claim());
+            let has_old = has_etcd || env.seed.find::<Metadata>(&PERSISTENT_VOLUME_CLAIM, &claim)?.is_some();
+            if has_old && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
+                let old = if has_etcd {
+                    "etcd-main".to_owned()
+                } else {
+                    format!("PersistentVolumeClaim {}", claim.name)
+                };
                 return Err(Failed::new(format!(
-                    "namespace {namespace} of the seed has an etcd from an earlier time of the Shoot here, and its present data are in \
+                    "namespace {namespace} of the seed has {old} from an earlier time of the Shoot here, and its present data are in \
                      BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
                 )));
             }

@@ -75,6 +75,11 @@ impl Role {
         }
     }
 
+    /// The name of the first member's volume claim. It outlives the StatefulSet.
+    pub(crate) fn first_claim(self) -> String {
+        format!("{}-{}-0", self.claim(), self.name())
+    }
+
     const fn metrics(self) -> &'static str {
         match self {
             Self::Main => "extensive",
