@@ -245,22 +245,27 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
 /// The Shoot comes back to the seed that was not lost. It gets its present data only after what is left of its etcd has gone.
 fn takes_no_old_data(stage: &Stage, before: &Identity) {
     let (side, plane) = (&stage.a, technical_id(NAME));
-    let claim = "main-etcd-etcd-main-0";
+    let sees = |what: &str, is_so: &dyn Fn(&Value) -> bool| {
+        let found =
+            stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| is_so(&stage.shoot()).then_some(()));
+        found.unwrap_or_else(|| panic!("waited in vain for {what}: {}", stage.shoot()["status"]));
+    };
     stage.bind(side);
+    let claim = "main-etcd-etcd-main-0";
     for (group, plural, name) in
         [("apps", "statefulsets", "etcd-main"), ("", "persistentvolumeclaims", claim)]
     {
-        stage.wait_for(name, |shoot| {
+        let words = format!("{name} from an earlier time of the Shoot here");
+        sees(&words, &|shoot| {
             let mut errors =
                 list(shoot, "/status/lastErrors").iter().map(|error| text(error, "/description"));
-            let words = format!("{name} from an earlier time of the Shoot here");
             errors.any(|why| why.contains(&words) && why.contains(&stage.b.bucket()))
         });
         side.seed().delete(group, plural, &plane, name);
     }
-    stage.wait_for("the end of the move", |shoot| {
+    sees("the end of the move", &|shoot| {
         let is_done = Operation::of(shoot).is_some_and(|it| it.line() == RESTORED);
-        (is_done && shoot["status"]["seedName"] == side.name()).then_some(())
+        is_done && is_observed(shoot) && shoot["status"]["seedName"] == side.name()
     });
     is_at(stage, side, before);
     has_left(stage, &stage.b);
