@@ -17,6 +17,7 @@ use super::super::restore;
 use super::super::snapshots::accepts_loss;
 use super::super::work::Environment;
 use super::Found;
+use super::departure::{self, Departure};
 
 /// Reads what the operation depends on.
 pub(crate) fn read(
@@ -29,30 +30,56 @@ pub(crate) fn read(
     match operation {
         Operation::Create | Operation::Reconcile => Ok(Found::default()),
         Operation::Delete | Operation::ForceDelete => Ok(in_seed(&env.seed, namespace)?),
-        Operation::Migrate => {
-            let found = in_seed(&env.seed, namespace)?;
-            let entry = garden::entry(shoot);
-            let live = entry.find(&env.garden)?.unwrap_or_default();
-            let owner = BackupOwner::of(text(&live["spec"]["seedName"]), shoot);
-            if owner == BackupOwner::Nobody && has_etcd(&env.seed, namespace)? && !accepts_loss(shoot) {
+        Operation::Migrate => leaving(env, shoot, inputs),
+        Operation::Restore => {
+            let has_etcd = has_etcd(&env.seed, namespace)?;
+            if has_etcd && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
+                return Err(outdated(namespace, &bucket));
+            }
+            let needs_copy = !has_etcd && restore::copy::is_needed(env, shoot, inputs)?;
+            if needs_copy {
+                restore::copy::check_owner(env, shoot)?;
+            }
+            Ok(Found { has_etcd, needs_copy, ..Found::default() })
+        }
+    }
+}
+
+fn outdated(namespace: &str, bucket: &str) -> Failed {
+    Failed::new(format!(
+        "namespace {namespace} of the seed has an etcd from an earlier time of the Shoot here, and its present data are in \
+         BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
+    ))
+}
+
+/// What a migration finds.
+fn leaving(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<Found, Failed> {
+    let namespace = text(&shoot["status"]["technicalID"]);
+    let found = in_seed(&env.seed, namespace)?;
+    let entry = garden::entry(shoot);
+    let live = entry.find(&env.garden)?.unwrap_or_default();
+    let (bucket, seed) = (text(&live["spec"]["bucketName"]), text(&live["spec"]["seedName"]));
+    let keeps_entry = !live.is_null() && seed != text(&shoot["spec"]["seedName"]);
+    let has_etcd = has_etcd(&env.seed, namespace)?;
+    match departure::look(&env.garden, &env.seed, shoot, &inputs.seed)? {
+        Departure::Blocked(why) => Err(Failed::new(why)),
+        // Somebody may still want to look for something in it.
+        Departure::PassedOn if has_etcd => Err(outdated(namespace, bucket)),
+        Departure::PassedOn => {
+            let has_namespace = found.has_namespace;
+            Ok(Found { has_namespace, keeps_entry, passes_on: true, ..Found::default() })
+        }
+        Departure::Whole => {
+            let owner = BackupOwner::of(seed, shoot);
+            if owner == BackupOwner::Nobody && has_etcd && !accepts_loss(shoot) {
                 return Err(Failed::new(format!(
                     "the data of the Shoot cannot leave this seed: BackupEntry {} of the garden does not exist, or belongs to neither \
                      of the two seeds; let it be created by binding the Shoot to its seed again",
                     entry.key
                 )));
             }
-            Ok(Found { keeps_backups: found.has_namespace && owner == BackupOwner::Source, ..found })
-        }
-        Operation::Restore => {
-            let has_etcd = has_etcd(&env.seed, namespace)?;
-            if has_etcd && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
-                return Err(Failed::new(format!(
-                    "namespace {namespace} of the seed has an etcd from an earlier time of the Shoot here, and its present data are in \
-                     BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
-                )));
-            }
-            let needs_copy = !has_etcd && restore::copy::is_needed(env, shoot, inputs)?;
-            Ok(Found { has_etcd, needs_copy, ..Found::default() })
+            let keeps_backups = found.has_namespace && owner == BackupOwner::Source;
+            Ok(Found { keeps_backups, keeps_entry, ..found })
         }
     }
 }
@@ -101,7 +128,7 @@ impl BackupOwner {
 }
 
 /// Whether the etcd with the data exists, whoever runs it.
-fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+pub(super) fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     let key = Key::new(namespace, Role::Main.name());
     Ok(druid::runs(seed, &key)? || seed.find::<Metadata>(&STATEFUL_SET, &key)?.is_some())
 }

@@ -137,8 +137,9 @@ pub(super) fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
 pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
-    if work.facts.restores() && mode == EtcdMode::Plain {
-        plain::moving::never_empty(&work.env.seed, work.plane(), !snapshots::accepts_loss(&work.shoot))?;
+    let accepts_loss = snapshots::accepts_loss(&work.shoot);
+    if mode == EtcdMode::Plain && needs_data(&work.facts, accepts_loss) {
+        plain::moving::never_empty(&work.env.seed, work.plane(), !accepts_loss)?;
     }
     let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
@@ -164,6 +165,16 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
         }
     }
     Ok(TaskStep::Done)
+}
+
+/// Whether an etcd without a druid has to have data when it starts, or its owner accepts that it has none. A Shoot whose API server
+/// never answered has none: it was created hibernated.
+const fn needs_data(facts: &Facts, accepts_loss: bool) -> bool {
+    match facts.operation {
+        Operation::Restore => true,
+        Operation::Migrate => facts.found.was_served || accepts_loss,
+        _ => false,
+    }
 }
 
 /// What a druid does with an etcd. Events are not worth a backup, and a deletion must not need a bucket.
@@ -294,12 +305,31 @@ pub(super) fn left(seen: &Looker<'_>) -> LookResult {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::super::found::Found;
     use super::*;
 
     #[test]
     fn a_druid_makes_the_stateful_sets() {
         for (mode, kind) in [(EtcdMode::Plain, "StatefulSet"), (EtcdMode::Druid, "Etcd")] {
             assert_eq!(resource(mode).kind, kind);
+        }
+    }
+
+    #[test]
+    fn an_etcd_that_moves_does_not_begin_empty() {
+        let table = [
+            (Operation::Create, true, false, false),
+            (Operation::Reconcile, true, true, false),
+            (Operation::Restore, false, false, true),
+            (Operation::Migrate, true, false, true),
+            (Operation::Migrate, false, false, false),
+            (Operation::Migrate, false, true, true),
+            (Operation::Delete, true, false, false),
+        ];
+        for (operation, was_served, accepts_loss, expected) in table {
+            let found = Found { was_served, ..Found::default() };
+            let facts = Facts { operation, found, ..Facts::default() };
+            assert_eq!(needs_data(&facts, accepts_loss), expected, "{facts:?} {accepts_loss}");
         }
     }
 
