@@ -29,7 +29,9 @@ pub(super) fn of<'a>(shoot: &'a Value, seed: &str) -> Option<ShootMove<'a>> {
 
 /// The other seed of a Shoot whose move has not begun.
 pub(super) fn awaited<'a>(shoot: &'a Value, seed: &str) -> Option<&'a str> {
-    let has_begun = shoot["status"]["lastOperation"]["type"] == "Migrate";
+    let last = &shoot["status"]["lastOperation"];
+    // One that has succeeded is the migration of the seed before.
+    let has_begun = last["type"] == "Migrate" && last["state"] != "Succeeded";
     match of(shoot, seed) {
         Some(ShootMove::To(other) | ShootMove::From(other)) if !has_begun => Some(other),
         _ => None,
@@ -123,6 +125,10 @@ mod tests {
         for (shoot, expected) in table {
             assert_eq!(awaited(&shoot, "a"), expected, "{shoot}");
         }
+        // The seed before has let it go, and it is bound to a third one.
+        let mut goes_on = shoot("b", "a", "Migrate");
+        goes_on["status"]["lastOperation"]["state"] = json!("Succeeded");
+        assert_eq!(awaited(&goes_on, "a"), Some("b"));
     }
 
     #[test]

@@ -38,9 +38,10 @@ fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
 /// Gives the entry to the other seed.
 pub(super) fn migrate(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (garden, entry) = (&work.env.garden, garden::entry(&work.shoot));
-    // The garden may forbid this seed to write to an entry that it has given away.
-    let live = entry.find(garden)?.unwrap_or_default();
-    if live["spec"]["seedName"] != work.shoot["spec"]["seedName"] {
+    // A seed may not write an entry that it has given away. The answer to an earlier try may be lost.
+    let is_kept =
+        entry.find(garden)?.is_some_and(|live| live["spec"]["seedName"] != work.shoot["spec"]["seedName"]);
+    if is_kept {
         garden::migrate_entry(garden, &entry, &work.shoot, work.now())?;
     }
     Ok(TaskStep::Done)

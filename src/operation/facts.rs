@@ -122,6 +122,22 @@ impl Facts {
         self.found.keeps_backups
     }
 
+    /// A migration gives the BackupEntry to the other seed.
+    pub(super) const fn gives_entry(&self) -> bool {
+        self.found.keeps_entry && !self.found.passes_on
+    }
+
+    /// The same if this seed has nothing of the Shoot but the entry. It does so at the end: until then, it can begin to restore
+    /// the Shoot again.
+    pub(super) const fn passes_entry_on(&self) -> bool {
+        self.found.keeps_entry && self.found.passes_on
+    }
+
+    /// The keys of the Shoot that a migration finds are the true ones, and not just begun.
+    pub(super) const fn has_keys(&self) -> bool {
+        self.found.has_namespace && !self.found.passes_on
+    }
+
     /// A migration needs the etcds.
     pub(super) const fn uses_etcd(&self) -> bool {
         self.cleans() || self.takes_last_snapshot()

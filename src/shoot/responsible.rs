@@ -87,6 +87,11 @@ pub(crate) fn has_control_plane(status_seed_name: &str, seed: &str) -> bool {
     !status_seed_name.is_empty() && status_seed_name == seed
 }
 
+/// Whether another seed has the control plane of a Shoot.
+pub(crate) fn has_control_plane_elsewhere(status_seed_name: &str, seed: &str) -> bool {
+    !status_seed_name.is_empty() && status_seed_name != seed
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -95,21 +100,22 @@ mod tests {
 
     #[test]
     fn each_work_belongs_to_one_seed() {
-        // Desired and present seed; who operates, whether it leaves, whether seed `a` checks its health.
+        // Desired and present seed; who operates, whether it leaves, whether seed `a` checks its health, whether another one does.
         let table = [
-            ("a", "", "a", false, false),
-            ("a", "a", "a", false, true),
-            ("b", "a", "a", true, true),
-            ("b", "b", "b", false, false),
-            ("a", "b", "b", true, false),
-            ("", "a", "", false, true),
-            ("", "", "", false, false),
+            ("a", "", "a", false, [false, false]),
+            ("a", "a", "a", false, [true, false]),
+            ("b", "a", "a", true, [true, false]),
+            ("b", "b", "b", false, [false, true]),
+            ("a", "b", "b", true, [false, true]),
+            ("", "a", "", false, [true, false]),
+            ("", "", "", false, [false, false]),
         ];
         for (wanted, present, operates, is_leaving, cares) in table {
             let seed = |name: &str| if name.is_empty() { Value::Null } else { json!(name) };
             let shoot = json!({"spec": {"seedName": seed(wanted)}, "status": {"seedName": seed(present)}});
             let seeds = ShootSeeds::of(&shoot);
-            let found = (seeds.operates(), seeds.is_leaving(), has_control_plane(present, "a"));
+            let planes = [has_control_plane(present, "a"), has_control_plane_elsewhere(present, "a")];
+            let found = (seeds.operates(), seeds.is_leaving(), planes);
             assert_eq!(found, (operates, is_leaving, cares), "{shoot}");
         }
     }

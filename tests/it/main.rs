@@ -95,6 +95,7 @@ mod story_shoot_left;
 mod story_shoot_lost;
 mod story_shoot_midway;
 mod story_shoot_move;
+mod story_shoot_move_again;
 mod story_shoot_move_crash;
 mod story_shoot_move_druid;
 mod story_shoot_move_faults;

@@ -111,6 +111,13 @@ impl Side {
         kept.map(|secret| (text(secret, "/metadata/name").to_owned(), secret["data"].clone())).collect()
     }
 
+    /// Ends its agent in order. Nobody complained.
+    pub(crate) fn end(self) {
+        self.agent.stop();
+        drop(self.playing);
+        assert_eq!(self.site.complaints(), Vec::<String>::new());
+    }
+
     /// What is left of the Shoot in the seed, except events.
     pub(crate) fn left(&self) -> Vec<String> {
         let (store, plane) = (self.seed().store(), technical_id(NAME));
@@ -189,6 +196,14 @@ impl Stage {
             side.world.wait_for_condition("SeedSystemComponentsHealthy", "True");
         }
         Self { a, b, etcds: shared.etcds, names: shared.names }
+    }
+
+    /// Starts one more seed to which the Shoot can move.
+    pub(crate) fn third(&self, name: &'static str) -> Side {
+        let shared = Shared { etcds: self.etcds.clone(), names: self.names.clone() };
+        let side = Side::start(self.a.world.beside(name), "10.50.0.3", &shared, |_| {});
+        side.world.wait_for_condition("SeedSystemComponentsHealthy", "True");
+        side
     }
 
     pub(crate) fn garden(&self) -> &TestCluster {
@@ -283,11 +298,7 @@ impl Stage {
     /// Ends both agents in order. Nobody complained.
     pub(crate) fn end(self) {
         self.check();
-        for side in [self.a, self.b] {
-            side.agent.stop();
-            drop(side.playing);
-            assert_eq!(side.site.complaints(), Vec::<String>::new());
-        }
+        [self.a, self.b].into_iter().for_each(Side::end);
     }
 }
 

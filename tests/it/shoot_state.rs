@@ -325,6 +325,30 @@ fn states_of_all_kinds_are_kept_and_read_back() {
     assert_eq!((after.len(), &after[3], &after[4]["state"]), (10, &before[3], &json!({"number": 99})));
 }
 
+/// A control plane that was made anew has keys with the same names.
+#[test]
+fn a_key_of_the_shoot_state_is_never_replaced() {
+    let lab = Lab::new("shoot-state-keys");
+    let key = |data: &str| {
+        json!({"metadata": {"name": "ca", "namespace": PLANE, "labels": {"name": "ca", "persist": "true"}},
+            "data": {"ca.key": data}, "immutable": true})
+    };
+    lab.put("v1", "secrets", &key("Yg=="));
+    lab.persist(&workerless()).unwrap();
+    let before = lab.stored();
+    lab.seed.delete("", "secrets", PLANE, "ca");
+    lab.put("v1", "secrets", &key("Yw=="));
+    let error = lab.persist(&workerless()).unwrap_err();
+    for words in [PLANE, "ShootState garden-p/s1", ": ca; ", "bind the Shoot to this seed again"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    assert_eq!(lab.stored(), before);
+    // The other remedy: those of the seed are right.
+    lab.spoil(|spec| spec["gardener"] = json!([]));
+    lab.persist(&workerless()).unwrap();
+    assert_eq!(lab.stored()["spec"]["gardener"][0]["data"]["data"]["ca.key"], "Yw==");
+}
+
 #[test]
 fn kinds_that_the_seed_does_not_serve_have_no_states() {
     let lab = Lab::new("shoot-state-few");

@@ -26,6 +26,13 @@ pub(crate) struct Identity {
     token: String,
 }
 
+impl Identity {
+    /// The Secrets that move with it, by their names.
+    pub(crate) fn secrets(&self) -> &[(String, Value)] {
+        &self.secrets
+    }
+}
+
 /// A Shoot on the first seed, with objects of its owner.
 pub(crate) fn created(stage: &Stage) -> Identity {
     stage.garden().apply(&[Workerless::new(NAME).bound_to(stage.a.name()).build()]);

@@ -92,7 +92,7 @@ fn filled(store: Box<dyn SnapshotStore>, is_never_empty: bool) -> Result<Box<dyn
         return Ok(store);
     }
     Err(Error::Unusable(format!(
-        "there are no data that etcd could start with, and {} has no snapshots: etcd does not start empty while its Shoot is restored \
+        "there are no data that etcd could start with, and {} has no snapshots: etcd does not start empty while its Shoot moves \
          ({NEVER_EMPTY}); bring the snapshots there, or annotate the Shoot with {ACCEPT_LOSS}=true to begin with nothing",
         store.place()
     )))

@@ -29,6 +29,7 @@ use crate::runtime::queue::Retry;
 use crate::runtime::source::WatchSource;
 use crate::runtime::store::Store;
 use crate::runtime::write;
+use crate::shoot::responsible::has_control_plane_elsewhere;
 
 use super::Site;
 use decide::{BastionPlan, State, plan, spec_of};
@@ -228,7 +229,7 @@ impl BastionReconciliation<'_> {
         };
         let ours = self.controller.site.seed_name();
         let (plane, seed) = (&shoot.status.technical_id, &shoot.status.seed_name);
-        Ok(if !seed.is_empty() && seed != ours {
+        Ok(if has_control_plane_elsewhere(seed, ours) {
             ExtensionPlace::Nowhere(Failed::new(format!(
                 "the control plane of Shoot {key} is on seed {seed}, but the Bastion names {ours}: delete the Bastion and \
                  make another one"

@@ -122,6 +122,8 @@ pub(crate) struct ShootDecisionInput<'a> {
     pub(crate) is_listed: bool,
     /// A random number from 0 to 1: the position within a window.
     pub(crate) share: f64,
+    /// Why a Shoot that is bound to another seed cannot leave this one, because of its data.
+    pub(crate) obstacle: Option<&'a str>,
 }
 
 /// Whether it is being deleted.
@@ -179,6 +181,9 @@ pub(crate) fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
     if let Some(why) = seed_problem(input.seed, input.agent) {
         let why = format!("Shoot cannot be reconciled on seed: {why}");
         return ShootDecision::Blocked { why, after: BLOCKED_AGAIN };
+    }
+    if let Some(why) = input.obstacle.filter(|_| operation == Operation::Migrate) {
+        return ShootDecision::Blocked { why: why.to_owned(), after: BLOCKED_AGAIN };
     }
     if let Some(why) = migration_problem(shoot).filter(|_| operation == Operation::Migrate) {
         return ShootDecision::Blocked { why, after: CONFIRMED_AGAIN };
@@ -303,10 +308,11 @@ const fn is_moving(operation: Operation) -> bool {
 /// Why the Shoot may not leave this seed: the garden has to confirm that the other seed is ready. A garden that no longer says it
 /// has confirmed it before the migration began. Texts of upstream.
 fn migration_problem(shoot: &Value) -> Option<String> {
-    let constraints = shoot["status"]["constraints"].as_array().into_iter().flatten();
+    let (constraints, last) = (shoot["status"]["constraints"].as_array(), &shoot["status"]["lastOperation"]);
     let name = text(&shoot["metadata"]["name"]);
-    match constraints.into_iter().find(|each| each["type"] == READY_FOR_MIGRATION) {
-        None if shoot["status"]["lastOperation"]["type"] == "Migrate" => None,
+    match constraints.into_iter().flatten().find(|each| each["type"] == READY_FOR_MIGRATION) {
+        // One that has succeeded is the migration of the seed before.
+        None if last["type"] == "Migrate" && last["state"] != "Succeeded" => None,
         None => Some(format!(
             "waiting for confirmation that destination Seed is available to host the control plane of Shoot {name}"
         )),
@@ -430,7 +436,16 @@ mod tests {
         agent: &'a Value,
         settings: &'a ShootController,
     ) -> ShootDecisionInput<'a> {
-        ShootDecisionInput { shoot, seed, agent, settings, now: NOW, is_listed: false, share: 0.5 }
+        ShootDecisionInput {
+            shoot,
+            seed,
+            agent,
+            settings,
+            now: NOW,
+            is_listed: false,
+            share: 0.5,
+            obstacle: None,
+        }
     }
 
     fn decided(shoot: &Value, seed: &Value, settings: &ShootController) -> ShootDecision {
@@ -745,6 +760,7 @@ mod tests {
     fn a_shoot_leaves_when_the_garden_has_confirmed_the_other_seed() {
         let leaves = ("/spec/seedName", json!("other"));
         let begun = (LAST, json!({"type": "Migrate", "state": "Error"}));
+        let came = (LAST, json!({"type": "Migrate", "state": "Succeeded"}));
         let blocked = |why: &str| ShootDecision::Blocked { why: why.to_owned(), after: CONFIRMED_AGAIN };
         let missing = "waiting for confirmation that destination Seed is available to host the control plane of Shoot s";
         let refused =
@@ -755,12 +771,34 @@ mod tests {
             (vec![leaves.clone(), confirmed("True")], ShootDecision::Now(Operation::Migrate)),
             // A second try of a migration that was confirmed.
             (vec![leaves.clone(), begun.clone()], ShootDecision::Now(Operation::Migrate)),
+            // The migration of the seed before.
+            (vec![leaves.clone(), came], blocked(missing)),
             (vec![leaves.clone(), begun.clone(), confirmed("False")], blocked(refused)),
             // Bound to this seed again.
             (vec![begun], ShootDecision::Now(Operation::Restore)),
         ];
         for (changes, expected) in table {
             assert_eq!(decided(&with(&changes), &seed(), &settings()), expected, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn a_shoot_stays_where_its_data_would_be_lost() {
+        let shoot = |seed: &str| {
+            let last = json!({"type": "Restore", "state": "Error"});
+            with(&[("/spec/seedName", json!(seed)), confirmed("True"), (LAST, last)])
+        };
+        let (seed, agent, settings) = (seed(), agent(), settings());
+        let table = [
+            ("other", Some("why"), ShootDecision::Blocked { why: "why".to_owned(), after: BLOCKED_AGAIN }),
+            ("other", None, ShootDecision::Now(Operation::Migrate)),
+            // Bound to this seed again.
+            ("edge", Some("why"), ShootDecision::Now(Operation::Restore)),
+        ];
+        for (wanted, obstacle, expected) in table {
+            let shoot = shoot(wanted);
+            let input = ShootDecisionInput { obstacle, ..input(&shoot, &seed, &agent, &settings) };
+            assert_eq!(decide(&input), expected, "{wanted} {obstacle:?}");
         }
     }
 

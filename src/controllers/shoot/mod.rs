@@ -24,6 +24,7 @@ use crate::base::lock::IgnorePoison;
 use crate::base::random;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::operation::Environment;
+use crate::operation::found::departure;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
@@ -97,7 +98,9 @@ impl Reconciler for ShootReconciler {
         let Some(shoot) = found else { return Ok(ReconcileOutcome::Done) };
         let seed = self.env.garden.get::<Value>(&SEED, &self.site.seed_key())?;
         let now = cx.clock.now();
-        let input = ShootDecisionInput { is_listed: self.listed.has(key), ..self.input(&shoot, &seed, cx) };
+        let departure = departure::look(&self.env.garden, &self.env.seed, &shoot, &seed)?;
+        let (is_listed, obstacle) = (self.listed.has(key), departure.obstacle());
+        let input = ShootDecisionInput { is_listed, obstacle, ..self.input(&shoot, &seed, cx) };
         let decision = decide::decide(&input);
         if !matches!(decision, ShootDecision::Blocked { .. }) {
             self.listed.remove(key);
@@ -142,6 +145,7 @@ impl ShootReconciler {
             now: cx.clock.now(),
             is_listed: false,
             share: random::unit(),
+            obstacle: None,
         }
     }
 

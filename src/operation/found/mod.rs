@@ -1,5 +1,6 @@
 //! What an operation finds in the seed, and in the garden, before its tasks. It decides which of them are needed.
 
+pub(crate) mod departure;
 mod handover;
 pub(crate) mod read;
 
@@ -18,12 +19,16 @@ pub(crate) struct Found {
     pub(crate) has_etcd: bool,
     /// The last snapshot is still to be taken, and the backups to be given to the other seed.
     pub(crate) keeps_backups: bool,
+    /// The BackupEntry of the Shoot that leaves does not name the next seed yet.
+    pub(crate) keeps_entry: bool,
+    /// Nothing of the data of the Shoot that leaves has come here: [`departure::Departure::PassedOn`].
+    pub(crate) passes_on: bool,
     /// The backups are in the bucket of the seed that the Shoot has left.
     pub(crate) needs_copy: bool,
 }
 
 impl Found {
-    /// Everything: for a description of the longest flow.
+    /// Everything, for a description of the longest flow.
     pub(crate) const ALL: Self = Self {
         has_namespace: true,
         has_server: true,
@@ -31,6 +36,8 @@ impl Found {
         has_controllers: true,
         has_etcd: true,
         keeps_backups: true,
+        keeps_entry: true,
+        passes_on: false,
         needs_copy: true,
     };
 

@@ -17,6 +17,7 @@ use super::super::kinds::Operation;
 use super::super::restore;
 use super::super::snapshots::accepts_loss;
 use super::super::work::Environment;
+use super::departure::{self, Departure};
 use super::{Found, handover};
 
 /// Reads what the operation depends on.
@@ -30,12 +31,63 @@ pub(crate) fn read(
     match operation {
         Operation::Create | Operation::Reconcile => Ok(Found::default()),
         Operation::Delete | Operation::ForceDelete => Ok(in_seed(&env.seed, namespace)?),
-        Operation::Migrate => {
-            let found = in_seed(&env.seed, namespace)?;
-            let entry = garden::entry(shoot);
-            let live = entry.find(&env.garden)?.unwrap_or_default();
-            let owner = BackupOwner::of(text(&live["spec"]["seedName"]), shoot);
-            if owner == BackupOwner::Nobody && has_etcd(&env.seed, namespace)? && !accepts_loss(shoot) {
+        Operation::Migrate => leaving(env, shoot, inputs),
+        Operation::Restore => coming(env, shoot, inputs),
+    }
+}
+
+/// What a restoration finds. Errors: there is an etcd, or a volume of one, with data of an earlier time.
+fn coming(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<Found, Failed> {
+    let namespace = text(&shoot["status"]["technicalID"]);
+    let has_etcd = has_etcd(&env.seed, namespace)?;
+    let claim = Key::new(namespace, Role::Main.first_claim());
+    let has_old = has_etcd || env.seed.find::<Metadata>(&PERSISTENT_VOLUME_CLAIM, &claim)?.is_some();
+    if has_old && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
+        let old = if has_etcd { ETCD.to_owned() } else { format!("PersistentVolumeClaim {}", claim.name) };
+        return Err(outdated(namespace, &old, &bucket));
+    }
+    let trace = EtcdTrace {
+        exists: has_etcd,
+        is_refused: has_etcd && refused::find(&env.seed, namespace)?.is_some(),
+        has_server: has_etcd && has_server(&env.seed, namespace)?,
+    };
+    let needs_copy = lacks_data(trace) && restore::copy::is_needed(env, shoot, inputs)?;
+    if needs_copy {
+        restore::copy::check_owner(env, shoot)?;
+    }
+    Ok(Found { has_etcd, needs_copy, ..Found::default() })
+}
+
+/// What an old etcd is called in messages.
+const ETCD: &str = "etcd-main";
+
+fn outdated(namespace: &str, old: &str, bucket: &str) -> Failed {
+    Failed::new(format!(
+        "namespace {namespace} of the seed has {old} from an earlier time of the Shoot here, and its present data are in \
+         BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
+    ))
+}
+
+/// What a migration finds.
+fn leaving(env: &Environment, shoot: &Value, inputs: &GardenInputs) -> Result<Found, Failed> {
+    let namespace = text(&shoot["status"]["technicalID"]);
+    let found = in_seed(&env.seed, namespace)?;
+    let entry = garden::entry(shoot);
+    let live = entry.find(&env.garden)?.unwrap_or_default();
+    let (bucket, seed) = (text(&live["spec"]["bucketName"]), text(&live["spec"]["seedName"]));
+    let keeps_entry = !live.is_null() && seed != text(&shoot["spec"]["seedName"]);
+    let has_etcd = has_etcd(&env.seed, namespace)?;
+    match departure::look(&env.garden, &env.seed, shoot, &inputs.seed)? {
+        Departure::Blocked(why) => Err(Failed::new(why)),
+        // Somebody may still want to look for something in it.
+        Departure::PassedOn if has_etcd => Err(outdated(namespace, ETCD, bucket)),
+        Departure::PassedOn => {
+            let has_namespace = found.has_namespace;
+            Ok(Found { has_namespace, keeps_entry, passes_on: true, ..Found::default() })
+        }
+        Departure::Whole => {
+            let owner = BackupOwner::of(seed, shoot);
+            if owner == BackupOwner::Nobody && has_etcd && !accepts_loss(shoot) {
                 return Err(Failed::new(format!(
                     "the data of the Shoot cannot leave this seed: BackupEntry {} of the garden does not exist, or belongs to neither \
                      of the two seeds; let it be created by binding the Shoot to its seed again",
@@ -43,30 +95,7 @@ pub(crate) fn read(
                 )));
             }
             let keeps_backups = found.has_namespace && handover::is_due(env, namespace, owner, &found)?;
-            Ok(Found { keeps_backups, ..found })
-        }
-        Operation::Restore => {
-            let has_etcd = has_etcd(&env.seed, namespace)?;
-            let claim = Key::new(namespace, Role::Main.first_claim());
-            let has_old = has_etcd || env.seed.find::<Metadata>(&PERSISTENT_VOLUME_CLAIM, &claim)?.is_some();
-            if has_old && let Some(bucket) = restore::copy::elsewhere(env, shoot, inputs)? {
-                let old = if has_etcd {
-                    "etcd-main".to_owned()
-                } else {
-                    format!("PersistentVolumeClaim {}", claim.name)
-                };
-                return Err(Failed::new(format!(
-                    "namespace {namespace} of the seed has {old} from an earlier time of the Shoot here, and its present data are in \
-                     BackupBucket {bucket} of another seed: remove what is left of the Shoot here (docs/moving.md)"
-                )));
-            }
-            let trace = EtcdTrace {
-                exists: has_etcd,
-                is_refused: has_etcd && refused::find(&env.seed, namespace)?.is_some(),
-                has_server: has_etcd && has_server(&env.seed, namespace)?,
-            };
-            let needs_copy = lacks_data(trace) && restore::copy::is_needed(env, shoot, inputs)?;
-            Ok(Found { has_etcd, needs_copy, ..Found::default() })
+            Ok(Found { keeps_backups, keeps_entry, ..found })
         }
     }
 }
@@ -135,7 +164,7 @@ fn has_server(seed: &Seed, namespace: &str) -> Result<bool, Error> {
 }
 
 /// Whether the etcd with the data exists, whoever runs it.
-fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
+pub(super) fn has_etcd(seed: &Seed, namespace: &str) -> Result<bool, Error> {
     let key = Key::new(namespace, Role::Main.name());
     Ok(druid::runs(seed, &key)? || seed.find::<Metadata>(&STATEFUL_SET, &key)?.is_some())
 }

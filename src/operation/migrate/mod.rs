@@ -24,17 +24,17 @@ pub(super) static TABLE: Table =
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 26] = [
+static ROWS: [Row; 27] = [
     Row::new("Create botanist", kube_apiserver::settings_if_possible, kube_apiserver::settings_seen)
         .when(Facts::cleans)
         .retrying(TEN_SECONDS, MINUTE),
     Row::new("Deploying Shoot namespace in Seed", create::namespace, |seen| seen.namespace())
         .after(&["Create botanist"])
-        .when(|facts| facts.found.has_namespace)
+        .when(Facts::has_keys)
         .retrying(FIVE_SECONDS, SHORT),
     Row::new("Initializing secrets management", create::secrets, only_in_the_log)
         .after(&["Deploying Shoot namespace in Seed"])
-        .when(|facts| facts.found.has_namespace)
+        .when(Facts::has_keys)
         .within(TEN_MINUTES),
     // Objects of the cluster stay there.
     Row::new(
@@ -68,7 +68,7 @@ static ROWS: [Row; 26] = [
     // Upstream does not wait for the extensions here.
     Row::new("Persisting ShootState in garden cluster", tasks::persist_state, |seen| seen.shoot_state())
         .after(&["Waiting until extensions that should be handled before kube-apiserver have been migrated"])
-        .when(|facts| facts.found.has_namespace)
+        .when(Facts::has_keys)
         .retrying(FIVE_SECONDS, TWO_MINUTES),
     Row::new(
         "Deleting extensions before kube-apiserver",
@@ -161,7 +161,7 @@ static ROWS: [Row; 26] = [
     .retrying(FIVE_SECONDS, SHORT),
     Row::new("Migrating BackupEntry to new seed", backups::migrate, only_in_the_log)
         .after(&["Stopping main and events etcd"])
-        .when(Facts::takes_last_snapshot)
+        .when(Facts::gives_entry)
         .retrying(FIVE_SECONDS, SHORT),
     Row::new("Waiting for BackupEntry to be migrated to new seed", backups::wait_migrated, only_in_the_log)
         .after(&["Migrating BackupEntry to new seed"]),
@@ -176,8 +176,13 @@ static ROWS: [Row; 26] = [
         seen.namespace_left()
     })
     .after(&["Deleting shoot namespace in Seed"])
-    .within(FIFTEEN_MINUTES)
-    .last(),
+    .within(FIFTEEN_MINUTES),
+    // Upstream gives the entry away before.
+    Row::new("Passing BackupEntry on to new seed", backups::migrate, only_in_the_log)
+        .after(&["Waiting until shoot namespace in Seed has been deleted"])
+        .when(Facts::passes_entry_on)
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
 ];
 
 #[cfg(test)]
@@ -296,20 +301,23 @@ mod tests {
             // The API server is deleted, and the last snapshot is not taken or not given away.
             (Found { has_server: false, ..Found::ALL }, true, true),
             // The other seed has the backups.
-            (Found { has_server: false, keeps_backups: false, ..Found::ALL }, false, true),
+            (
+                Found { has_server: false, keeps_backups: false, keeps_entry: false, ..Found::ALL },
+                false,
+                true,
+            ),
             // The namespace is gone.
             (Found::default(), false, false),
+            // Somebody else has deleted it.
+            (Found { keeps_entry: true, ..Found::default() }, false, false),
         ];
         for (found, takes_snapshot, has_namespace) in table {
             let names = names(&facts(found));
-            for name in [
-                "Deploying main and events etcd",
-                "Creating ETCD Snapshot",
-                OWN,
-                "Migrating BackupEntry to new seed",
-            ] {
+            for name in ["Deploying main and events etcd", "Creating ETCD Snapshot", OWN] {
                 assert_eq!(names.contains(&name), takes_snapshot, "{found:?} {name}");
             }
+            assert_eq!(names.contains(&"Migrating BackupEntry to new seed"), found.keeps_entry, "{found:?}");
+            assert!(!names.contains(&"Passing BackupEntry on to new seed"), "{found:?}");
             for name in
                 ["Persisting ShootState in garden cluster", "Deleting DNSRecords from the Shoot namespace"]
             {
@@ -322,6 +330,37 @@ mod tests {
                 assert!(!names.contains(&name), "{found:?} {name}");
             }
             assert!(names.contains(&"Deleting shoot namespace in Seed"));
+        }
+    }
+
+    /// No key, no etcd, no snapshot, and no ShootState of its own.
+    #[test]
+    fn a_seed_that_has_restored_nothing_passes_on_what_it_got() {
+        const MAKES: [&str; 9] = [
+            "Create botanist",
+            "Deploying Shoot namespace in Seed",
+            "Initializing secrets management",
+            "Deploying main and events etcd",
+            "Waiting until main and event etcd report readiness",
+            "Persisting ShootState in garden cluster",
+            "Creating ETCD Snapshot",
+            OWN,
+            "Migrating BackupEntry to new seed",
+        ];
+        const ENDS: [&str; 5] = [
+            "Migrating extensions before kube-apiserver",
+            "Migrating extensions after kube-apiserver",
+            "Migrating external domain DNS record",
+            "Deleting DNSRecords from the Shoot namespace",
+            "Deleting shoot namespace in Seed",
+        ];
+        for (has_namespace, keeps_entry) in [(true, true), (false, true), (true, false)] {
+            let found = Found { has_namespace, keeps_entry, passes_on: true, ..Found::default() };
+            let names = names(&facts(found));
+            assert!(MAKES.iter().all(|name| !names.contains(name)), "{names:?}");
+            let ends = ENDS.iter().filter(|name| has_namespace || !name.contains("DNS"));
+            assert!(ends.copied().all(|name| names.contains(&name)), "{names:?}");
+            assert_eq!(names.last() == Some(&"Passing BackupEntry on to new seed"), keeps_entry);
         }
     }
 }

@@ -65,6 +65,20 @@ pub(in super::super) fn elsewhere(
     Ok(decide(trace).map(str::to_owned))
 }
 
+/// Errors: a request fails; or the garden would never let this seed read the backups, because they were given to another one.
+pub(in super::super) fn check_owner(env: &Environment, shoot: &Value) -> Result<(), Failed> {
+    let entry = garden::entry(shoot);
+    let found = entry.find(&env.garden)?.unwrap_or_default();
+    match text(&found["spec"]["seedName"]) {
+        owner if found.is_null() || owner == text(&shoot["spec"]["seedName"]) => Ok(()),
+        owner => Err(Failed::new(format!(
+            "BackupEntry {} of the garden has been given to seed {owner}, and only that seed can restore the Shoot now: bind it to \
+             seed {owner}",
+            entry.key
+        ))),
+    }
+}
+
 /// The type of the provider of the other bucket, as the extension knows it.
 pub(in super::super) fn provider(work: &Work) -> Result<Value, Failed> {
     let key = Key::cluster(garden::source_entry(&work.shoot).key.name);

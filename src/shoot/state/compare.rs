@@ -91,6 +91,22 @@ fn content(value: &Value) -> Value {
     }
 }
 
+/// The Secrets of a stored spec that `new` has with other data, although the data of such a Secret never change. Another value
+/// of the same name comes from a control plane that was made anew. A Secret that may change does so while its Shoot is here.
+pub(super) fn replaced(stored: &Value, new: &Value) -> Vec<String> {
+    let [list, ..] = &LISTS;
+    let is_fixed = |entry: &Value| entry["data"]["immutable"] == true;
+    let differs = |known: &Value, entry: &Value| {
+        let (before, now) = (&known["data"]["data"], &entry["data"]["data"]);
+        // An entry of an older version has no such map.
+        let is_other = before.is_object() && before != now;
+        list.is_same(known, entry) && is_other && (is_fixed(known) || is_fixed(entry))
+    };
+    let entries = list.entries(new).iter().filter(|entry| entry["type"] == "secret");
+    let replaced = entries.filter(|entry| list.entries(stored).iter().any(|known| differs(known, entry)));
+    replaced.map(|entry| text(&entry["name"]).to_owned()).collect()
+}
+
 /// The stored spec with the entries of `new`. Other entries stay: what they describe may be gone from the seed already.
 pub(super) fn merge(stored: &Value, new: &Value) -> Value {
     let mut merged = json!({});
@@ -184,6 +200,35 @@ mod tests {
             change(&mut stored);
             assert_eq!(missing(&spec(), &stored), expected, "{stored}");
         }
+    }
+
+    #[test]
+    fn a_key_is_never_replaced() {
+        let secret = |name: &str, data: &str, immutable: Value| json!({"name": name, "type": "secret", "data": {"data": {"k": data}, "immutable": immutable}});
+        let spec = |entries: &[Value]| json!({"gardener": entries});
+        let (fixed, free) = (json!(true), Value::Null);
+        let stored = spec(&[secret("ca", "YQ==", fixed.clone()), secret("own", "YQ==", free.clone())]);
+        let table = [
+            (vec![secret("ca", "YQ==", fixed.clone())], vec![]),
+            (vec![secret("ca", "YQ==", free.clone())], vec![]),
+            (vec![secret("ca", "Yg==", fixed.clone())], vec!["ca"]),
+            (vec![secret("ca", "Yg==", free.clone())], vec!["ca"]),
+            // Somebody else's, who may change it.
+            (vec![secret("own", "Yg==", free)], vec![]),
+            (vec![secret("own", "Yg==", fixed.clone()), secret("ca", "", fixed.clone())], vec!["own", "ca"]),
+            // After a rotation.
+            (vec![secret("ca-2", "Yg==", fixed)], vec![]),
+            (
+                vec![json!({"name": "ca", "type": "machine-state", "data": {"immutable": true, "data": 1}})],
+                vec![],
+            ),
+        ];
+        for (new, expected) in table {
+            assert_eq!(replaced(&stored, &spec(&new)), expected, "{new:?}");
+        }
+        assert_eq!(replaced(&Value::Null, &stored), [""; 0]);
+        let older = spec(&[json!({"name": "ca", "type": "secret", "data": {"k": "YQ=="}})]);
+        assert_eq!(replaced(&older, &stored), [""; 0]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::collect::{CollectionScope, ControlPlanePlace, collect};
-use super::compare::{merge, missing};
+use super::compare::{merge, missing, replaced};
 use super::content::machines_of;
 use super::stored::{ShootState, find};
 use crate::api::gardener::SHOOT_STATE;
@@ -22,14 +22,15 @@ use crate::limits;
 /// Nothing of the control plane may be deleted before this has succeeded.
 ///
 /// # Errors
-/// A request fails; or the ShootState would be incomplete, or is not what was written. Nothing is written if it would be
-/// incomplete.
+/// A request fails; or the ShootState would be incomplete, or would lose a key, or is not what was written. Nothing is written
+/// if it would be incomplete or would lose a key.
 pub fn persist(garden: &Garden, seed: &Seed, shoot: &Value, now: Timestamp) -> Result<(), Failed> {
     let key = Key::of(shoot);
     let live = find(garden, &key)?;
     let stored = live.as_ref().map_or(&Value::Null, ShootState::spec);
     let place = ControlPlanePlace::of(shoot);
     let content = collect(seed, &place, CollectionScope::All, machines_of(stored))?;
+    unchanged(&key, &place.namespace, &replaced(stored, &content.spec))?;
     let complete = complete(&key, &content.left_out).map(|()| merge(stored, &content.spec));
     let spec = complete.and_then(|spec| fitting(&key, spec))?;
     write(garden, &key, live.as_ref(), &spec, now)?;
@@ -71,6 +72,19 @@ fn complete(key: &Key, left_out: &[String]) -> Result<(), Failed> {
         "ShootState {key} would be incomplete, and the Shoot would lose this on another seed: {}; make room by removing \
          what is not needed, restore objects that are missing, or let the extension keep its state in another way",
         some_of(left_out)
+    )))
+}
+
+/// Errors: the Shoot would get other keys than those with which it has worked.
+fn unchanged(key: &Key, namespace: &str, replaced: &[String]) -> Result<(), Failed> {
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    Err(Failed::new(format!(
+        "Secrets of namespace {namespace} of the seed have other data than ShootState {key}, which never lets go of a key: {}; if the \
+         data of the Shoot were written with those of the ShootState, delete these Secrets and bind the Shoot to this seed again, so \
+         that they are restored; otherwise remove their entries from the ShootState",
+        some_of(replaced)
     )))
 }
 
@@ -129,6 +143,16 @@ mod tests {
         let parts = ["garden-p/s1", "Pod 0; Pod 1", "; and 2 more", "make room"];
         assert!(parts.iter().all(|part| text.contains(part)), "{text}");
         assert!(!text.contains("Pod 10"), "{text}");
+    }
+
+    #[test]
+    fn other_keys_are_an_error_that_names_them() {
+        let (key, names) = (Key::new("garden-p", "s1"), ["ca", "ca-client"].map(str::to_owned));
+        unchanged(&key, "shoot--p--s1", &[]).unwrap();
+        let text = unchanged(&key, "shoot--p--s1", &names).unwrap_err().text;
+        let parts =
+            ["namespace shoot--p--s1", "ShootState garden-p/s1", ": ca; ca-client; ", "bind the Shoot"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::kube::{Client, Error, Garden, Options, RequestGates, Seed};
 use crate::operation::evidence::{Looker, Seen};
+use crate::operation::found::departure::{self, Departure};
 use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{ShootConnector, ShootServers};
 use crate::shoot::{ShootSeeds, has_workers};
@@ -52,6 +53,8 @@ pub(super) fn tell(
     // The Seed contains the identity of the agent.
     let agent = of["status"]["gardener"].clone();
     let settings_of_shoots = &settings.controllers.shoot;
+    let departure = departure::look(&garden, &seed, shoot, &of);
+    let obstacle = departure.as_ref().ok().and_then(Departure::obstacle);
     let (share, is_listed) = (0.0, false);
     let input = ShootDecisionInput {
         shoot,
@@ -61,7 +64,11 @@ pub(super) fn tell(
         now,
         share,
         is_listed,
+        obstacle,
     };
+    if let Err(error) = &departure {
+        told.unread.push(format!("BackupEntries of the Shoot: {}", chain(error)));
+    }
     let decision = decide::decide(&input);
     told.why.extend(stand(&decision, &input, name));
     told.why.extend(asleep(shoot));
@@ -189,6 +196,7 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
         ShootDecision::Blocked { why, .. } if has_workers(shoot) => {
             vec![format!("never reconciled: {why}")]
         }
+        ShootDecision::Blocked { why, .. } if input.obstacle == Some(why.as_str()) => vec![why.clone()],
         ShootDecision::Blocked { why, .. } if decide::operation(shoot) == Operation::Migrate => vec![format!(
             "it stays here for now: {why}: gardener-controller-manager confirms the other Seed with constraint ReadyForMigration, \
              once that Seed has conditions GardenletReady and SeedSystemComponentsHealthy, and the status.gardener.version of this one"
@@ -294,6 +302,10 @@ mod tests {
 
     /// The lines about a Shoot on a good Seed, after a change of both.
     fn said(shoot: &Value, seed: &Value) -> String {
+        said_of(shoot, seed, None)
+    }
+
+    fn said_of(shoot: &Value, seed: &Value, obstacle: Option<&str>) -> String {
         let settings = ShootController {
             workers: 20,
             dns_entry_ttl_seconds: 120,
@@ -313,6 +325,7 @@ mod tests {
             now,
             share: 0.0,
             is_listed: false,
+            obstacle,
         };
         stand(&decide::decide(&input), &input, "edge").join("\n")
     }
@@ -380,6 +393,8 @@ mod tests {
             let said = said(&shoot, &seed());
             assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{shoot}: {said}");
         }
+        let half_restored = shoot(none(), json!({"seedName": "other"}), json!({"seedName": "edge"}));
+        assert_eq!(said_of(&half_restored, &seed(), Some("bind it again")), "bind it again");
         let mut confined = shoot(none(), on(none()), last("Succeeded"));
         confined["spec"]["maintenance"]["confineSpecUpdateRollout"] = json!(true);
         let told = said(&confined, &seed());

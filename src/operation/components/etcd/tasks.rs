@@ -137,12 +137,13 @@ pub(super) fn mode_of(work: &mut Work) -> Result<EtcdMode, Failed> {
 pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
     work.results.etcd.set(mode);
+    let accepts_loss = snapshots::accepts_loss(&work.shoot);
     let awaits_data = mode == EtcdMode::Plain && awaits_data(work)?;
-    if awaits_data {
-        plain::moving::begin_restore(&work.env.seed, work.plane(), snapshots::accepts_loss(&work.shoot))?;
-        if work.facts.copies_backups() && work.facts.found.has_etcd {
-            plain::refused::replace(&work.env.seed, work.plane())?;
-        }
+    if awaits_data || mode == EtcdMode::Plain && leaves_with_data(&work.facts, accepts_loss) {
+        plain::moving::begin_restore(&work.env.seed, work.plane(), accepts_loss)?;
+    }
+    if awaits_data && work.facts.copies_backups() && work.facts.found.has_etcd {
+        plain::refused::replace(&work.env.seed, work.plane())?;
     }
     let image = work.env.images.find("etcd", &work.view.kubernetes_version)?;
     let availability = pods::availability(work)?;
@@ -188,6 +189,12 @@ fn awaits_data(work: &Work) -> Result<bool, Failed> {
     let (restores, has_etcd) = (work.facts.restores(), work.facts.found.has_etcd);
     let is_restoring = restores && has_etcd && plain::moving::is_restoring(&work.env.seed, work.plane())?;
     Ok(must_restore(DataTrace { restores, has_etcd, is_restoring }))
+}
+
+/// Whether the etcd of a Shoot that leaves has to have data when it starts, or its owner accepts that it has none. A Shoot whose API
+/// server never answered has none: it was created hibernated.
+const fn leaves_with_data(facts: &Facts, accepts_loss: bool) -> bool {
+    matches!(facts.operation, Operation::Migrate) && (facts.found.was_served || accepts_loss)
 }
 
 /// What a druid does with an etcd. Events are not worth a backup, and a deletion must not need a bucket.
@@ -324,6 +331,7 @@ pub(super) fn left(seen: &Looker<'_>) -> LookResult {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::super::found::Found;
     use super::*;
 
     #[test]
@@ -348,6 +356,23 @@ mod tests {
         for (restores, has_etcd, is_restoring, expected) in table {
             let trace = DataTrace { restores, has_etcd, is_restoring };
             assert_eq!(must_restore(trace), expected, "{trace:?}");
+        }
+    }
+
+    #[test]
+    fn an_etcd_that_leaves_does_not_begin_empty() {
+        let table = [
+            (Operation::Create, true, false, false),
+            (Operation::Reconcile, true, true, false),
+            (Operation::Migrate, true, false, true),
+            (Operation::Migrate, false, false, false),
+            (Operation::Migrate, false, true, true),
+            (Operation::Delete, true, false, false),
+        ];
+        for (operation, was_served, accepts_loss, expected) in table {
+            let found = Found { was_served, ..Found::default() };
+            let facts = Facts { operation, found, ..Facts::default() };
+            assert_eq!(leaves_with_data(&facts, accepts_loss), expected, "{facts:?} {accepts_loss}");
         }
     }
 

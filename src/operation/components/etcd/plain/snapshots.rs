@@ -25,7 +25,7 @@ pub(crate) const SECRET: &str = "etcd-backup";
 /// The same for the bucket of the seed from which the Shoot moves.
 pub(crate) const SOURCE_SECRET: &str = "source-etcd-backup";
 
-/// The ConfigMap with variables for the start of etcd-main while its Shoot is restored.
+/// The ConfigMap with variables for the start of etcd-main while its Shoot moves.
 pub(super) const RESTORE: &str = "etcd-main-restore";
 
 /// Since when snapshots are taken on the present schedule: an annotation of the CronJob.
