@@ -250,6 +250,8 @@ fn takes_no_old_data(stage: &Stage, before: &Identity) {
             stage.garden().wait_on(&pace::clock(), 4 * PATIENCE, |_| is_so(&stage.shoot()).then_some(()));
         found.unwrap_or_else(|| panic!("waited in vain for {what}: {}", stage.shoot()["status"]));
     };
+    // It has power again.
+    side.site.trouble(&plane, "kube-apiserver", None);
     stage.bind(side);
     let claim = "main-etcd-etcd-main-0";
     for (group, plural, name) in
