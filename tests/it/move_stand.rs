@@ -376,7 +376,7 @@ fn faults_of_buckets_are_reported() {
     add_etcd(&two);
     two.seed.wait_for("an etcd that does not start", |_| {
         let why = "/status/containerStatuses/0/state/waiting/message";
-        text(&two.pod("etcd-main"), why).contains("1 are broken").then_some(())
+        text(&two.pod("etcd-main"), why).contains("is broken").then_some(())
     });
     // Without a snapshot it begins empty if it may, which the ledger does not miss.
     buckets.remove(BUCKETS[1], "entry/");
