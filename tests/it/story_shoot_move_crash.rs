@@ -6,15 +6,15 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::faultpoints::{FaultPoints, Point, after, before, created as named};
 use crate::left::{Words, differences};
-use crate::move_stage::{NAME, PLACE, Stage, Writer, is_observed, missing};
+use crate::move_stage::{Acknowledged, NAME, PLACE, Stage, Writer, is_observed, missing};
 use crate::sampling::{Sample, is_limited};
 use crate::story_shoot_crash::{is_lasting, left, rest_of};
 use crate::story_shoot_move::{RESTORED, created, has_left, is_at};
-use crate::world::wait_for;
+use crate::world::{CORE, wait_for};
 use support::http::faults::Seen;
 use support::json::text;
 use support::shoot::history::{self, Operation};
@@ -140,6 +140,52 @@ static TARGET: [(&str, Point); 36] = [
     ("success", after("garden: PATCH shoots/status s1 Succeeded")),
 ];
 
+/// What the migration of a hibernated Shoot does besides.
+static WAKES: [(&str, Point); 16] = [
+    ("start of the operation", after("garden: PATCH shoots/status s1 Processing")),
+    ("Initializing secrets management", before("seed: PATCH statefulsets etcd-main")),
+    ("one etcd is woken", after("seed: PATCH statefulsets etcd-main")),
+    ("Deploying main and events etcd", after("seed: PATCH statefulsets etcd-events")),
+    ("Waiting until main and event etcd report readiness", before("seed: PATCH deployments kube-apiserver")),
+    ("the API server is woken", after("seed: PATCH deployments kube-apiserver")),
+    (
+        "Ensuring that the gardener-resource-manager is scaled to 1",
+        before("seed: PATCH managedresources shoot-core-cluster-identity"),
+    ),
+    (
+        "Configuring Managed Resources objects to be kept in the Shoot",
+        before("seed: DELETE managedresources shoot-core-cluster-identity"),
+    ),
+    ("Waiting until ManagedResources are deleted", before("seed: PATCH extensions early")),
+    ("Persisting ShootState in garden cluster", after("garden: PATCH shootstates s1")),
+    ("Deleting kube-apiserver deployment", after("seed: DELETE deployments kube-apiserver")),
+    ("the Job exists", after("seed: POST jobs etcd-main-snapshot-final")),
+    ("one etcd stops again", after("seed: PATCH statefulsets etcd-main #2")),
+    ("the entry is released", before("garden: PATCH backupentries/status shoot--p--s1--<uid> #2")),
+    ("Deleting shoot namespace in Seed", after("seed: DELETE namespaces shoot--p--s1")),
+    ("success", after("garden: PATCH shoots/status s1 Succeeded")),
+];
+
+/// The end of its restoration, and the hibernation after it.
+static SLEEPS: [(&str, Point); 16] = [
+    ("Copying etcd backups to new seed's backup bucket", after("seed: POST jobs etcd-main-copy")),
+    ("the etcd restores", after("seed: POST statefulsets etcd-main")),
+    ("Deploying Kubernetes API server", after("seed: POST deployments kube-apiserver")),
+    ("Destroying source backup entry", after("garden: DELETE backupentries source-shoot--p--s1--<uid>")),
+    ("all tasks", before("garden: PATCH shoots/status s1 Succeeded")),
+    ("it is restored, and awake", after("garden: PATCH shoots/status s1 Succeeded")),
+    ("start of the hibernation", before("seed: PATCH cronjobs etcd-main-snapshot")),
+    ("no snapshots are taken", after("seed: PATCH cronjobs etcd-main-snapshot")),
+    ("the API server is awake", before("seed: PATCH deployments kube-controller-manager")),
+    ("the controllers end", after("seed: PATCH deployments kube-controller-manager")),
+    ("the API server ends", after("seed: PATCH deployments kube-apiserver")),
+    ("the etcd is awake", before("seed: PATCH statefulsets etcd-main")),
+    ("one etcd ends", after("seed: PATCH statefulsets etcd-main")),
+    ("both etcds end", after("seed: PATCH statefulsets etcd-events")),
+    ("no name leads to it", after("seed: DELETE dnsrecords s1-external")),
+    ("it is hibernated", after("garden: PATCH shoots/status s1 Succeeded #2")),
+];
+
 /// Where the agent of the source is away for ten minutes: nobody serves the data.
 const SOURCE_ABSENT: [Point; 3] = [
     after("seed: DELETE deployments kube-apiserver"),
@@ -170,11 +216,10 @@ struct Kills {
 
 impl Kills {
     /// A kill at each border, two in each move.
-    fn at_borders() -> Vec<Self> {
-        let (source, target) = (points(&SOURCE), points(&TARGET));
+    fn at_borders(source: &[Point], target: &[Point]) -> Vec<Self> {
         let nth = |all: &[Point], n: usize| Some(all[n % all.len()].clone());
         (0..source.len().max(target.len()))
-            .map(|n| Self { source: nth(&source, n), target: nth(&target, n), away: Duration::ZERO })
+            .map(|n| Self { source: nth(source, n), target: nth(target, n), away: Duration::ZERO })
             .collect()
     }
 
@@ -219,20 +264,31 @@ fn left_at_target(stage: &Stage) -> Vec<(String, Value)> {
     all.retain(|(key, _)| !key.contains("/configmaps default/written-"));
     for (_, object) in &mut all {
         *object = serde_json::from_str(&words.clean(&object.to_string())).unwrap();
-        // An agent that starts again asks again.
-        if ["Shoot", "BackupEntry"].contains(&text(object, "/kind")) {
-            for path in ["/metadata/generation", "/status/observedGeneration"] {
-                if let Some(number) = object.pointer_mut(path) {
-                    *number = Value::Null;
-                }
+        // An agent that starts again asks again, or does not have to ask.
+        let place = match text(object, "/kind") {
+            "Shoot" | "BackupEntry" => "",
+            "Cluster" => "/spec/shoot",
+            _ => continue,
+        };
+        for path in ["/metadata/generation", "/status/observedGeneration"] {
+            if let Some(number) = object.pointer_mut(&format!("{place}{path}")) {
+                *number = Value::Null;
             }
         }
     }
     all
 }
 
+/// The state of a Shoot that moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Awake,
+    /// It is woken to move, and hibernated again by an operation of its own.
+    Hibernated,
+}
+
 /// Waits until the Shoot is restored, and nothing waits for an agent. An agent that starts may reconcile it once more.
-fn arrived(stage: &Stage) {
+fn arrived(stage: &Stage, way: Way) {
     let (target, garden) = (stage.b.name(), stage.garden());
     stage.wait_for("the end of the move", |shoot| {
         let is_there = shoot["spec"]["seedName"] == target && shoot["status"]["seedName"] == target;
@@ -240,7 +296,19 @@ fn arrived(stage: &Stage) {
         let was_restored = || {
             history::operations(garden, PLACE.0, PLACE.1).iter().any(|operation| operation.line() == RESTORED)
         };
-        is_there && is_done && is_observed(shoot) && was_restored()
+        let is_asleep = shoot["status"]["hibernated"] == true;
+        let is_so = is_asleep == (way == Way::Hibernated);
+        is_there && is_done && is_observed(shoot) && is_so && was_restored()
+    });
+}
+
+/// Hibernates the Shoot, or wakes it up.
+fn hibernate(stage: &Stage, is_on: bool) {
+    let spec = json!({"spec": {"hibernation": {"enabled": is_on}}});
+    stage.garden().merge(CORE, "shoots", PLACE, &spec);
+    stage.wait_for("the end of the operation", |shoot| {
+        let is_done = Operation::of(shoot).is_some_and(|operation| operation.state == "Succeeded");
+        is_done && is_observed(shoot) && shoot["status"]["hibernated"] == is_on
     });
 }
 
@@ -253,11 +321,19 @@ struct Moved {
 }
 
 /// One move. `undisturbed`: the expected objects at its end.
-fn run(kills: &Kills, undisturbed: Option<&[(String, Value)]>) -> Moved {
+fn run(way: Way, kills: &Kills, undisturbed: Option<&[(String, Value)]>) -> Moved {
     let stage = Stage::start("kill-source", "kill-target");
     let before = created(&stage);
     let writer = Writer::start(stage.owner());
     wait_for("some writes", || (writer.count() > 20).then_some(()));
+    // Nobody writes to a hibernated one.
+    let (writer, mut written) = match way {
+        Way::Awake => (Some(writer), Acknowledged::new()),
+        Way::Hibernated => (None, writer.end()),
+    };
+    if way == Way::Hibernated {
+        hibernate(&stage, true);
+    }
     let sides = [(&stage.a, &kills.source), (&stage.b, &kills.target)];
     let [source, target] =
         sides.map(|(side, point)| FaultPoints::of(&side.world, &side.agent, point.as_ref(), concerns));
@@ -268,11 +344,17 @@ fn run(kills: &Kills, undisturbed: Option<&[(String, Value)]>) -> Moved {
     };
     stage.bind(&stage.b);
     let story = || {
-        arrived(&stage);
-        let written = writer.end();
-        assert_eq!(missing(&stage.b, &written), [""; 0]);
+        arrived(&stage, way);
+        written.extend(writer.map_or_else(Vec::new, Writer::end));
         // Only a long run compares everything.
-        if is_limited() { Vec::new() } else { rest_of(|| left_at_target(&stage), undisturbed) }
+        let objects = if is_limited() { Vec::new() } else { rest_of(|| left_at_target(&stage), undisturbed) };
+        if way == Way::Hibernated {
+            let pods = stage.b.seed().store().names("", "pods", &technical_id(NAME));
+            assert_eq!(pods, [""; 0]);
+            hibernate(&stage, false);
+        }
+        assert_eq!(missing(&stage.b, &written), [""; 0]);
+        objects
     };
     let objects = source.restarting(look, || target.restarting(look, story));
     is_at(&stage, &stage.b, &before);
@@ -301,13 +383,28 @@ fn verdict(kills: &Kills, moved: Moved, undisturbed: &[(String, Value)]) -> Resu
 
 #[test]
 fn a_kill_of_each_agent_in_a_move_changes_nothing() {
-    let undisturbed = if is_limited() { Vec::new() } else { run(&Kills::default(), None).objects };
-    let mut sample = Sample::of("kills during a move").with(FEW, Kills::at_borders());
+    let way = Way::Awake;
+    let undisturbed = if is_limited() { Vec::new() } else { run(way, &Kills::default(), None).objects };
+    let mut sample =
+        Sample::of("kills during a move").with(FEW, Kills::at_borders(&points(&SOURCE), &points(&TARGET)));
     if !is_limited() {
         sample = sample.with(0, Kills::absences());
     }
     sample.run(&|kills| {
         let expected = (!is_limited()).then_some(undisturbed.as_slice());
-        verdict(kills, run(kills, expected), &undisturbed)
+        verdict(kills, run(way, kills, expected), &undisturbed)
     });
+}
+
+#[test]
+fn a_kill_of_each_agent_in_a_move_of_a_hibernated_shoot_changes_nothing() {
+    if is_limited() {
+        return;
+    }
+    let way = Way::Hibernated;
+    let undisturbed = run(way, &Kills::default(), None).objects;
+    let kills = Kills::at_borders(&points(&WAKES), &points(&SLEEPS));
+    Sample::of("kills during a move of a hibernated Shoot")
+        .with(0, kills)
+        .run(&|kills| verdict(kills, run(way, kills, Some(&undisturbed)), &undisturbed));
 }
