@@ -41,6 +41,8 @@ pub(super) struct Results {
     pub(super) etcd: Slot<EtcdMode>,
     /// The Job that takes the last snapshot before a move is there.
     pub(super) last_snapshot: Slot<()>,
+    /// The last revision in the copied backups.
+    pub(super) copied: Slot<u64>,
     /// The address of the API server outside the seed.
     pub(super) outside: Slot<Outside>,
     /// How the API server presents itself within the Shoot.

@@ -145,7 +145,8 @@ impl Writer {
             prefix: "e/etcd-main".to_owned(),
             secret,
         };
-        let stores = CopyStores { source: store("source-etcd-backup"), target: store("etcd-backup") };
+        let stores =
+            CopyStores { source: store("source-etcd-backup"), target: store("etcd-backup"), waits: true };
         let key = Key::new(namespace, "s2");
         copy::deploy(&seed, &key, &stores, "1").doing(|| "write an EtcdCopyBackupsTask".to_owned())?;
         copy::wait(&seed, &key).map_err(|failed| Failure::new(failed.text))?;

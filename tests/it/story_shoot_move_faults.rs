@@ -225,13 +225,25 @@ fn a_missing_snapshot_can_be_brought_back() {
     mover.arrives(&stage.a, &stage.b);
 
     // On the way back, the copy is lost before etcd has started with it. It is made again.
-    let copies = copies(&stage.a);
+    let back = copies(&stage.a);
     let (harmed, target) = (mover.shelf(&stage.a), stage.a.bucket());
     at_first(stage.a.seed(), starts_etcd, move || harmed.clear());
     stage.bind(&stage.a);
     mover.complains("Restore", &["etcd-main-0", &target, said::NEVER_EMPTY]);
     mover.arrives(&stage.b, &stage.a);
-    assert_eq!(copies.hits(), 2);
+    assert_eq!(back.hits(), 2);
+
+    // An older snapshot is there instead of the copy. etcd could start with it, and would lack everything.
+    let again = copies(&stage.b);
+    let (harmed, older) = (mover.shelf(&stage.b), Snapshot::empty(0, false));
+    at_first(stage.b.seed(), starts_etcd, move || {
+        harmed.clear();
+        harmed.buckets.put(&harmed.bucket, &harmed.prefix, older.clone()).unwrap();
+    });
+    stage.bind(&stage.b);
+    mover.complains("Restore", &["etcd-main-0", &stage.b.bucket(), said::OLDER]);
+    mover.arrives(&stage.a, &stage.b);
+    assert_eq!(again.hits(), 2);
     mover.stage.end();
 }
 

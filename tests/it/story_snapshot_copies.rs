@@ -322,6 +322,12 @@ fn the_last_snapshot_of_one_seed_starts_an_etcd_on_another() {
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true")]);
     assert_eq!(run.code, Some(0), "{}", run.errors);
     assert!(run.errors.contains("(revision 42) is restored"), "{}", run.errors);
+    let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true"), ("GARDENLET_ETCD_AT_LEAST", "42")]);
+    assert_eq!(run.code, Some(0), "{}", run.errors);
+    let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true"), ("GARDENLET_ETCD_AT_LEAST", "43")]);
+    assert!(run.code == Some(1) && run.errors.contains(said::OLDER), "{}", run.errors);
+    let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true"), ("GARDENLET_ETCD_AT_LEAST", "x")]);
+    assert!(run.errors.contains("GARDENLET_ETCD_AT_LEAST=x: expected a revision"), "{}", run.errors);
     // This data directory is no database that opens.
     scene.to.objects().clear();
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true")]);

@@ -20,14 +20,14 @@ use crate::base::stop::Stop;
 use crate::format::human;
 use crate::format::time::rfc3339;
 use crate::net::{AnonymousParty, ProxyPolicy, SystemDialer, TlsParty};
-use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, NEVER_EMPTY, RESULT};
+use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, AT_LEAST, NEVER_EMPTY, RESULT};
 use crate::operation::components::etcd::plain::refused::UNUSABLE;
 use crate::snapshot::copy::{self, CopyEnd, CopyOutcome, Waiting};
 use crate::snapshot::directory::DirectoryStore;
 use crate::snapshot::gateway::EtcdGateway;
 use crate::snapshot::last;
 use crate::snapshot::name::{Kind, Snapshot};
-use crate::snapshot::restore::{self, FullSnapshots, PreparedData};
+use crate::snapshot::restore::{self, PreparedData, SnapshotDemand};
 use crate::snapshot::s3::credentials::Bucket;
 use crate::snapshot::s3::{S3, StoreNetwork};
 use crate::snapshot::take::{self, TakeOutcome};
@@ -106,13 +106,23 @@ const fn is_of_snapshots(error: &Error) -> bool {
     }
 }
 
+/// The revision that restored data must reach; 0 if nothing is demanded.
+fn at_least(variable: Variable<'_>) -> Result<u64, Error> {
+    let Some(text) = variable(AT_LEAST) else { return Ok(0) };
+    text.parse().map_err(|_| Error::Unusable(format!("{AT_LEAST}={text}: expected a revision")))
+}
+
 /// Prepares the data directory and replaces this process by etcd.
 fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Error> {
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
     let is_never_empty = variable(NEVER_EMPTY).is_some_and(|value| value == "true");
     let begun = Clock::system().now();
     let open = || filled(store(&task.store, variable)?, is_never_empty);
-    let accepted = if is_never_empty { FullSnapshots::OnlyNewest } else { FullSnapshots::NewestWhole };
+    let accepted = if is_never_empty {
+        SnapshotDemand::OnlyNewest { revision: at_least(variable)? }
+    } else {
+        SnapshotDemand::NewestWhole
+    };
     let prepared = restore::prepare(&task.place, accepted, open, &mut tell);
     if let Err(error) = &prepared {
         let mut result = failure(&chain(error), begun);

@@ -11,9 +11,9 @@ use crate::snapshot::name::{Kind, Packing, Snapshot};
 /// The options of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CopyOrder {
-    /// How long to wait for a final snapshot.
+    /// How long to wait for a final snapshot, and for a store that does not answer.
     pub(crate) patience: Duration,
-    /// Whether to copy what there is, even if changes are lost.
+    /// Whether to copy what there is, even if changes are lost. A final snapshot is not waited for: its seed may be gone.
     pub(crate) accepts_loss: bool,
 }
 
@@ -75,6 +75,7 @@ pub(super) fn plan(found: &Listings<'_>, order: CopyOrder, waited: Duration) -> 
     let last = missing_final(found);
     if let Some(why) = &last
         && waited < order.patience
+        && !order.accepts_loss
     {
         return CopyStep::Wait(why.clone());
     }

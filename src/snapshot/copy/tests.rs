@@ -65,7 +65,7 @@ fn the_newest_complete_set_is_copied() {
         // Deltas that the full one contains, or that are older, do not belong to it. One may overlap it.
         ("D8-9@6 D8-12@4 F9@5! D8-12@6", "", "", 0, "", "copy 9 12".to_owned(), "copy 9 12".to_owned()),
         // None is there yet, or none comes.
-        ("", "", "", 299, "", "wait: there is no snapshot".into(), "wait: there is no snapshot".into()),
+        ("", "", "", 299, "", "wait: there is no snapshot".into(), "nothing: there is no snapshot".into()),
         ("", "", "", 300, "", "refuse: there is no snapshot".into(), "nothing: there is no snapshot".into()),
         (
             "D8-9@6",
@@ -83,7 +83,7 @@ fn the_newest_complete_set_is_copied() {
             0,
             "",
             format!("wait: the newest full snapshot {seven} is not final"),
-            format!("wait: the newest full snapshot {seven} is not final"),
+            format!("copy 7: the newest full snapshot {seven} is not final{}", lost(7)),
         ),
         (
             "F7@1",

@@ -53,13 +53,16 @@ pub(crate) enum PreparedData {
     },
 }
 
-/// Which full snapshots are good enough.
+/// Which snapshots are good enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FullSnapshots {
-    /// If the newest one is broken, the next older one.
+pub(crate) enum SnapshotDemand {
+    /// If the newest full one is broken, the next older one.
     NewestWhole,
     /// Nothing that is stored may be lost.
-    OnlyNewest,
+    OnlyNewest {
+        /// The revision that they must reach: what is known to have been stored. 0 if nothing is known.
+        revision: u64,
+    },
 }
 
 /// Prepares the data directory. `open` opens the store only if there is no data, so that bad
@@ -67,7 +70,7 @@ pub(crate) enum FullSnapshots {
 /// Errors: etcd must not start.
 pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
     place: &EtcdPaths,
-    accepted: FullSnapshots,
+    accepted: SnapshotDemand,
     open: impl FnOnce() -> Result<S, Error>,
     say: &mut dyn FnMut(&str),
 ) -> Result<PreparedData, Error> {
@@ -107,7 +110,7 @@ pub(crate) fn prepare<'a, S: Deref<Target = dyn SnapshotStore + 'a>>(
 struct StoredSnapshots<'a> {
     store: &'a dyn SnapshotStore,
     all: &'a [Snapshot],
-    accepted: FullSnapshots,
+    accepted: SnapshotDemand,
 }
 
 /// The newest full snapshot that is whole, and the deltas that follow it.
@@ -125,7 +128,7 @@ fn restore_newest(
         let mut file = File::create(&unpacked).map_err(Error::io(format!("write {}", unpacked.display())))?;
         match check::unpack(store, snapshot, &mut file, &unpacked.display().to_string()) {
             Ok(_) => drop(file),
-            Err(error @ Error::Broken { .. }) if accepted == FullSnapshots::OnlyNewest => {
+            Err(error @ Error::Broken { .. }) if accepted != SnapshotDemand::NewestWhole => {
                 return Err(Error::Unusable(format!(
                     "{error}: etcd does not start with an older one while its Shoot is restored; bring a good copy of it to {}",
                     store.place()
@@ -139,6 +142,16 @@ fn restore_newest(
             Err(error) => return Err(error),
         }
         let deltas = deltas_of(store, all, snapshot, &broken, say)?;
+        let reached = deltas.last().unwrap_or(&snapshot).name.revision;
+        if let SnapshotDemand::OnlyNewest { revision } = accepted
+            && reached < revision
+        {
+            return Err(Error::Unusable(format!(
+                "the snapshots of {} end with revision {reached}, and had reached revision {revision}: etcd does not start with older data \
+                 while its Shoot is restored; bring the newer snapshots there",
+                store.place()
+            )));
+        }
         say(&format!("restoring {} from {}", snapshot.name.text, store.place()));
         let replay = Replay { place, store, deltas: &deltas, quota: &config.quota, work };
         return finish(&replay, config, snapshot, unpacked, say);

@@ -69,7 +69,7 @@ impl Scene {
 
     fn prepare_from(
         &self,
-        accepted: FullSnapshots,
+        accepted: SnapshotDemand,
         store: &dyn SnapshotStore,
     ) -> Result<PreparedData, String> {
         let mut say = |text: &str| self.said.borrow_mut().push(text.to_owned());
@@ -77,7 +77,7 @@ impl Scene {
     }
 
     fn prepare(&self) -> Result<PreparedData, String> {
-        self.prepare_from(FullSnapshots::NewestWhole, &self.store())
+        self.prepare_from(SnapshotDemand::NewestWhole, &self.store())
     }
 
     fn said(&self) -> String {
@@ -132,7 +132,7 @@ fn an_etcd_with_data_is_unchanged_regardless_of_the_store() {
     // The store is not even opened, so bad credentials do not matter.
     let refused = || Err::<Box<dyn SnapshotStore>, _>(Error::Unusable("no key".to_owned()));
     assert!(matches!(
-        prepare(&scene.place, FullSnapshots::NewestWhole, refused, &mut |_| ()),
+        prepare(&scene.place, SnapshotDemand::NewestWhole, refused, &mut |_| ()),
         Ok(PreparedData::Member)
     ));
     // Leftovers of an earlier start are removed.
@@ -276,7 +276,7 @@ fn broken_snapshots_are_skipped_and_named() {
 #[test]
 fn an_older_snapshot_does_not_replace_the_newest_one_in_a_move() {
     let scene = Scene::new();
-    let restore = || scene.prepare_from(FullSnapshots::OnlyNewest, &scene.store());
+    let restore = || scene.prepare_from(SnapshotDemand::OnlyNewest { revision: 0 }, &scene.store());
     scene.keep(3, "three");
     let path = scene.keep(5, "five");
     let whole = fs::read(&path).unwrap();
@@ -289,6 +289,19 @@ fn an_older_snapshot_does_not_replace_the_newest_one_in_a_move() {
     assert!(!scene.place.data.exists());
     fs::write(&path, whole).unwrap();
     assert_eq!((restore(), scene.data()), (restored(5), "five".to_owned()));
+}
+
+#[test]
+fn snapshots_that_have_vanished_are_missed() {
+    let scene = Scene::new();
+    let reaching = |revision| scene.prepare_from(SnapshotDemand::OnlyNewest { revision }, &scene.store());
+    scene.keep(3, "three");
+    scene.keep(5, "five");
+    let error = reaching(6).unwrap_err();
+    let words = "end with revision 5, and had reached revision 6: etcd does not start with older data while its Shoot is restored";
+    assert!(error.starts_with("the snapshots of ") && error.contains(words), "{error}");
+    assert!(!scene.place.data.exists());
+    assert_eq!((reaching(5), scene.data()), (restored(5), "five".to_owned()));
 }
 
 #[test]
@@ -414,7 +427,7 @@ fn a_failing_store_is_no_broken_snapshot() {
     scene.keep(1, "one");
     scene.keep(2, "two");
     let store = Flaky(scene.store(), Cell::new(1));
-    let prepare = || scene.prepare_from(FullSnapshots::NewestWhole, &store);
+    let prepare = || scene.prepare_from(SnapshotDemand::NewestWhole, &store);
     let error = prepare().unwrap_err();
     assert_eq!(error, "read Full-00000000-00000002-2.gz of flaky: connection reset");
     assert_eq!((prepare(), scene.data()), (restored(2), "two".to_owned()));

@@ -98,12 +98,17 @@ pub(super) fn change() -> Result<Vec<Value>> {
     Ok(events)
 }
 
-/// A delta snapshot in the store. The time in its name is `time` seconds after 2100.
-pub(super) fn keep(site: &Site, events: &[Value], first: u64, last: u64, time: u64) -> Result<String> {
+/// A delta snapshot with its digest, not compressed.
+pub(super) fn sealed(events: &[Value]) -> Vec<u8> {
     let mut text = Value::from(events).to_string().into_bytes();
     text.extend_from_slice(digest(&SHA256, &text.clone()).as_ref());
+    text
+}
+
+/// A delta snapshot in the store. The time in its name is `time` seconds after 2100.
+pub(super) fn keep(site: &Site, events: &[Value], first: u64, last: u64, time: u64) -> Result<String> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(&text)?;
+    packed.write_all(&sealed(events))?;
     let name = format!("Incr-{first:08}-{last:08}-{}.gz", 4_102_444_800 + time);
     fs::write(site.file(&name), packed.finish()?)?;
     Ok(name)

@@ -4,8 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use super::deltas::{Contents, KEYS, change, contents, deleted, keep, name_of, put, revision_of};
-use super::snapshots::{PATIENCE_S, PORT, Site, lease, revision};
+use gardenlet::base::random;
+use gardenlet::format::base64;
+use serde_json::{Value, json};
+
+use super::deltas::{Contents, KEYS, change, contents, deleted, keep, name_of, put, revision_of, sealed};
+use super::snapshots::{PATIENCE_S, PORT, Site, call, key, lease, number, revision};
 use crate::environment::Environment;
 use crate::etcd::Etcd;
 use crate::failure::{Doing, Failure, Result, ensure, equal};
@@ -13,7 +17,6 @@ use crate::gateway::Gateway;
 use crate::lab::Lab;
 use crate::process::{Process, run};
 use crate::wait;
-use serde_json::json;
 use support::s3::BUCKET;
 
 const PROGRAM: &str = "etcd-backup-restore";
@@ -21,6 +24,14 @@ const PROGRAM: &str = "etcd-backup-restore";
 const TAKES: [&str; 4] =
     ["snapshot", "--schedule=0 0 1 1 *", "--delta-snapshot-period=2s", "--garbage-collection-period=24h"];
 const LEASE_S: u64 = 600;
+/// A large set: transactions, and the keys that each of them writes.
+const TRANSACTIONS: usize = 400;
+const KEYS_EACH: usize = 100;
+const VALUE_BYTES: usize = 4 << 10;
+const DELTA_BYTES_MIN: u64 = 150 << 20;
+const LARGE_PATIENCE_S: u64 = 300;
+/// Of this program, while it restores the large set.
+const MEMORY_MAX: u64 = 8 << 20;
 /// The ports of the etcd of the other program's restoration are those of the first one, which has ended.
 const NAME: &str = "default";
 
@@ -40,22 +51,30 @@ struct Peer<'a> {
 /// A set, and whether both programs restore it.
 struct Case {
     name: &'static str,
-    change: fn(&Site, &[String]) -> Result<()>,
+    change: fn(&Site, &Set) -> Result<()>,
     is_restored: bool,
 }
 
-const CASES: [Case; 6] = [
+/// The deltas of a set in the order of their revisions, and the event of the last change before its full snapshot.
+struct Set {
+    deltas: Vec<String>,
+    contained: Value,
+}
+
+const CASES: [Case; 8] = [
     Case { name: "whole", change: |_, _| Ok(()), is_restored: true },
     Case {
         name: "without the last delta",
-        change: |site, deltas| remove(site, deltas.last()),
+        change: |site, set| remove(site, set.deltas.last()),
         is_restored: true,
     },
     Case {
         name: "without the first delta",
-        change: |site, deltas| remove(site, deltas.first()),
+        change: |site, set| remove(site, set.deltas.first()),
         is_restored: false,
     },
+    Case { name: "whose first delta overlaps the full snapshot", change: overlap_full, is_restored: true },
+    Case { name: "whose deltas overlap", change: overlap_delta, is_restored: false },
     Case { name: "with a damaged delta", change: damage, is_restored: false },
     Case { name: "with a delta that is cut off", change: cut, is_restored: false },
     Case { name: "with a delta of another history", change: add_foreign, is_restored: false },
@@ -66,7 +85,7 @@ const CASES: [Case; 6] = [
 pub(crate) fn agree(lab: &mut Lab) -> Result<()> {
     let mut peer = Peer { environment: &lab.environment, site: Site::new(lab)? };
     let mut etcd = peer.site.start()?;
-    let all = peer.take()?;
+    let (all, contained) = peer.take()?;
     etcd.kill();
     peer.site.wipe()?;
     let kept = peer.site.place.join("kept");
@@ -76,13 +95,13 @@ pub(crate) fn agree(lab: &mut Lab) -> Result<()> {
         copy(&kept, &folder(&peer.site))?;
         let deltas = names(&peer.site, "Incr-")?;
         ensure(deltas.len() > 1, || format!("{PROGRAM} has taken only {deltas:?}"))?;
-        (case.change)(&peer.site, &deltas)?;
+        (case.change)(&peer.site, &Set { deltas, contained: contained.clone() })?;
         let (ours, theirs) = (peer.ours()?, peer.theirs()?);
         let is_restored = ours != Outcome::Refused;
         ensure(ours == theirs && is_restored == case.is_restored, || {
             format!("a set {}: this program {}, {PROGRAM} {}", case.name, said(&ours), said(&theirs))
         })?;
-        if case.name == "whole" {
+        if ["whole", "whose first delta overlaps the full snapshot"].contains(&case.name) {
             equal("the contents", &ours, &Outcome::Restored(all.clone()))?;
         }
         println!("                 a set {}: both programs {}", case.name, said(&ours));
@@ -95,6 +114,66 @@ pub(crate) fn agree(lab: &mut Lab) -> Result<()> {
     fs::create_dir_all(&place).doing(|| format!("create {}", place.display()))?;
     copy(&kept, &place.join("v2"))?;
     equal("the whole set, restored from a bucket", &peer.ours()?, &Outcome::Restored(all))
+}
+
+/// Deltas of a busy day, as the other program takes them: this program restores them with little memory.
+pub(crate) fn large(lab: &mut Lab) -> Result<()> {
+    let mut peer = Peer { environment: &lab.environment, site: Site::new(lab)? };
+    let mut etcd = peer.site.start()?;
+    put("first", b"1", 0)?;
+    let mut taking = peer.taking()?;
+    peer.wait_for(&mut taking, "Full-")?;
+    for n in 0..TRANSACTIONS {
+        let put = |i| json!({"requestPut": {"key": key(&format!("{n:04}-{i:03}")), "value": base64::encode(&random::vec(VALUE_BYTES))}});
+        call("txn", &json!({"success": (0..KEYS_EACH).map(put).collect::<Vec<_>>()}))?;
+    }
+    peer.wait_for(&mut taking, "Incr-")?;
+    taking.kill();
+    let of_all = json!({"key": "AA==", "range_end": "AA==", "count_only": true});
+    let count = || Ok::<_, Failure>(number(&call("range", &of_all)?["count"]));
+    let last =
+        || call("range", &json!({"key": key(&format!("{:04}-{:03}", TRANSACTIONS - 1, KEYS_EACH - 1))}));
+    let (all, newest) = (count()?, last()?["kvs"].clone());
+    etcd.kill();
+    peer.site.wipe()?;
+    let deltas = names(&peer.site, "Incr-")?;
+    let sizes = deltas.iter().map(|name| Ok(fs::metadata(peer.site.file(name))?.len()));
+    let bytes: u64 = sizes.sum::<Result<u64>>()?;
+    ensure(bytes > DELTA_BYTES_MIN, || format!("the deltas have only {bytes} bytes"))?;
+    let begun = wait::now();
+    let (mut started, mut most) = (peer.site.begin()?, 0);
+    wait::until("the etcd with the deltas", LARGE_PATIENCE_S, || {
+        started.ensure_running()?;
+        most = most.max(memory_of_agent(started.id())?);
+        Ok::<_, Failure>(revision().is_ok().then_some(()))
+    })?;
+    println!(
+        "                 {} deltas with {} MB are restored in {:.1} s with {:.1} MB of memory",
+        deltas.len(),
+        bytes >> 20,
+        wait::seconds_since(begun),
+        most as f64 / f64::from(1 << 20)
+    );
+    ensure(most > 0 && most <= MEMORY_MAX, || format!("the program needed {} kB", most >> 10))?;
+    equal("the number of keys", &count()?, &all)?;
+    equal("the last key", &last()?["kvs"], &newest)?;
+    started.kill();
+    Ok(())
+}
+
+/// The highest memory without files that a process has needed until now, in bytes; 0 once it has become etcd.
+fn memory_of_agent(process: u32) -> Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let field =
+        |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().trim();
+    if field("Name:") != "gardenlet" {
+        return Ok(0);
+    }
+    let kilobytes = field("RssAnon:").split(' ').next().unwrap_or_default();
+    kilobytes
+        .parse::<u64>()
+        .map(|kilobytes| kilobytes << 10)
+        .doing(|| format!("read RssAnon of process {process}"))
 }
 
 /// Both programs restore a full snapshot that this program has taken.
@@ -137,24 +216,52 @@ fn remove(site: &Site, name: Option<&String>) -> Result<()> {
     Ok(fs::remove_file(site.file(name.map_or("", String::as_str)))?)
 }
 
-fn damage(site: &Site, deltas: &[String]) -> Result<()> {
-    let path = site.file(&deltas[1]);
+fn damage(site: &Site, set: &Set) -> Result<()> {
+    let path = site.file(&set.deltas[1]);
     let mut bytes = fs::read(&path)?;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     Ok(fs::write(path, bytes)?)
 }
 
-fn cut(site: &Site, deltas: &[String]) -> Result<()> {
-    let path = site.file(&deltas[1]);
+fn cut(site: &Site, set: &Set) -> Result<()> {
+    let path = site.file(&set.deltas[1]);
     let bytes = fs::read(&path)?;
     Ok(fs::write(path, &bytes[..bytes.len() / 2])?)
 }
 
 /// It deletes what is not there.
-fn add_foreign(site: &Site, deltas: &[String]) -> Result<()> {
-    let next = revision_of(deltas.last().map_or("", String::as_str))? + 1;
+fn add_foreign(site: &Site, set: &Set) -> Result<()> {
+    let next = revision_of(set.deltas.last().map_or("", String::as_str))? + 1;
     keep(site, &[deleted("never", next)], next, next, 3).map(drop)
+}
+
+/// The events in a delta of the other program, which it does not compress.
+fn events(site: &Site, name: &str) -> Result<Vec<Value>> {
+    let bytes = fs::read(site.file(name))?;
+    let text = &bytes[..bytes.len().saturating_sub(32)];
+    serde_json::from_slice(text).doing(|| format!("read the events of {name}"))
+}
+
+/// The first delta begins with the last change that the full snapshot contains.
+fn overlap_full(site: &Site, set: &Set) -> Result<()> {
+    overlap(site, &set.deltas[0], set.contained.clone())
+}
+
+/// The second delta begins with the last change of the first one.
+fn overlap_delta(site: &Site, set: &Set) -> Result<()> {
+    let last = events(site, &set.deltas[0])?.pop().unwrap_or_default();
+    overlap(site, &set.deltas[1], last)
+}
+
+/// A delta gets an event before its own, and a name that says so.
+fn overlap(site: &Site, delta: &str, first: Value) -> Result<()> {
+    let revision = number(&first["etcdEvent"]["kv"]["mod_revision"]);
+    let mut parts: Vec<String> = delta.split('-').map(str::to_owned).collect();
+    parts[1] = format!("{revision:08}");
+    let events = [vec![first], events(site, delta)?].concat();
+    fs::write(site.file(&parts.join("-")), sealed(&events))?;
+    Ok(fs::remove_file(site.file(delta))?)
 }
 
 impl Peer<'_> {
@@ -173,16 +280,14 @@ impl Peer<'_> {
         Ok(command)
     }
 
-    /// It takes a full snapshot and at least two deltas of the running etcd. The contents then.
-    fn take(&self) -> Result<Contents> {
+    /// It takes a full snapshot and at least two deltas of the running etcd. The contents then, and the last change before the full one.
+    fn take(&self) -> Result<(Contents, Value)> {
         for n in 0..KEYS {
             put(&name_of(n), b"before", 0)?;
         }
         let short = lease(LEASE_S)?;
-        put("leased", b"short", short)?;
-        let mut command = self.command(&TAKES)?;
-        command.arg(format!("--endpoints=http://127.0.0.1:{PORT}"));
-        let mut taking = Process::start(PROGRAM, &self.site.place, command)?;
+        let contained = put("leased", b"short", short)?;
+        let mut taking = self.taking()?;
         self.wait_for(&mut taking, "Full-")?;
         change()?;
         self.wait_for(&mut taking, "Incr-")?;
@@ -190,7 +295,14 @@ impl Peer<'_> {
         change()?;
         self.wait_for(&mut taking, "Incr-")?;
         taking.kill();
-        contents()
+        Ok((contents()?, contained))
+    }
+
+    /// It takes snapshots until it is killed.
+    fn taking(&self) -> Result<Process> {
+        let mut command = self.command(&TAKES)?;
+        command.arg(format!("--endpoints=http://127.0.0.1:{PORT}"));
+        Process::start(PROGRAM, &self.site.place, command)
     }
 
     /// Waits until all changes are in its snapshots.

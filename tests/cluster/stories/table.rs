@@ -92,6 +92,11 @@ pub(crate) const STORIES: &[Story] = &[
         Needs::BackupRestore,
         peers::agree,
     ),
+    servers(
+        "etcd: large deltas of etcd-backup-restore are restored with little memory",
+        Needs::BackupRestore,
+        peers::large,
+    ),
     servers("etcd: a snapshot is restored from a bucket", Needs::Snapshots, snapshots::bucket),
     servers(
         "etcd: a snapshot is restored from a bucket of a real server",

@@ -5,7 +5,7 @@
 //! - etcd-main starts as that of an agent does (`etcd.rs`), with the newest snapshot of its store. It starts empty if there is none.
 //! - A [`Sidecar`] answers at port 8080 of Service etcd-main-client with the certificate of etcd: it takes snapshots, and tells of them. It
 //!   asks for no credentials.
-//! - An EtcdCopyBackupsTask copies all snapshots. It waits five minutes for a final one, and copies then what there is, which may be nothing.
+//! - An EtcdCopyBackupsTask copies all snapshots. If it is told to, it waits five minutes for a final one. It copies then what there is, which may be nothing.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -158,7 +158,8 @@ fn copy(shared: &Shared, etcds: &Etcds, task: &Value) -> bool {
     };
     let since = from_rfc3339(text(task, "/metadata/creationTimestamp"));
     let is_patient = since.is_none_or(|since| since.plus(PATIENCE) > shared.hands.client.clock().now());
-    if is_patient && all.last().is_none_or(|newest| !newest.is_final) {
+    let waits = task["spec"]["waitForFinalSnapshot"]["enabled"] == true;
+    if waits && is_patient && all.last().is_none_or(|newest| !newest.is_final) {
         return true;
     }
     let copied = all.into_iter().map(|snapshot| Snapshot { is_final: false, ..snapshot });

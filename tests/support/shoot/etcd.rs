@@ -22,6 +22,7 @@ use crate::json::{entry, list, text};
 
 /// The variable that keeps the program from starting an empty etcd.
 const NEVER_EMPTY: &str = "GARDENLET_ETCD_NEVER_EMPTY";
+const AT_LEAST: &str = "GARDENLET_ETCD_AT_LEAST";
 /// The variable with the file for the reason of a failed start.
 const RESULT: &str = "GARDENLET_ETCD_RESULT";
 /// The first pod of etcd-main.
@@ -143,6 +144,13 @@ fn newest(shared: &Shared, etcds: &Etcds, pod: &Value) -> Result<Option<Snapshot
     if all.is_empty() && is_moving {
         let why = said::NEVER_EMPTY;
         let why = format!("there are no data, and s3://{bucket}/{prefix} has no snapshots: {why}");
+        return Err(Failure::Snapshots(why));
+    }
+    let reached = all.last().map_or(0, |newest| newest.revision);
+    let at_least = variable(&find, &pod["spec"], AT_LEAST).map_or(0, |text| text.parse().unwrap());
+    if is_moving && reached < at_least {
+        let why = said::OLDER;
+        let why = format!("s3://{bucket}/{prefix} ends with revision {reached}, not {at_least}: {why}");
         return Err(Failure::Snapshots(why));
     }
     Ok(all.pop())

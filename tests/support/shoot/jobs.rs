@@ -7,7 +7,7 @@
 //!   same revision.
 //! - `etcd copy` copies the newest snapshot from the bucket of Secret `source-etcd-backup` to that of Secret `etcd-backup`, and
 //!   drops the mark. It reads back what it has stored. Without a final snapshot it waits for `--wait`, and then fails; with a
-//!   broken one it fails at once. With `--accept-loss` it takes what there is instead, which may be nothing.
+//!   broken one it fails at once. With `--accept-loss` it takes at once what there is, which may be nothing.
 //!
 //! What it says then is in [`said`].
 
@@ -194,11 +194,13 @@ fn copy(shared: &Shared, etcds: &Etcds, pod: &Value, words: &[&str]) -> Result<E
     // A broken one does not get better.
     let is_broken =
         newest.as_ref().is_ok_and(|newest| newest.as_ref().is_some_and(|newest| newest.is_broken));
-    if !why.is_empty() && !is_broken && is_patient(shared, pod, words) {
+    let accepts_loss = words.contains(&"--accept-loss");
+    let is_hopeless = is_broken || newest.is_ok() && accepts_loss;
+    if !why.is_empty() && !is_hopeless && is_patient(shared, pod, words) {
         return Ok(Ending::Waits);
     }
     let newest = newest?;
-    if !why.is_empty() && !words.contains(&"--accept-loss") {
+    if !why.is_empty() && !accepts_loss {
         return Ok(Ending::Ended(Err(json!({"error": why, "acceptable": true}))));
     }
     let mut told = json!({"time": rfc3339(shared.hands.client.clock().now()), "startsEmpty": false});

@@ -13,3 +13,5 @@ pub const SPOILED: &str = "is broken: the store has another content under this n
 pub const UNREACHABLE: &str = "connect to ";
 /// Of the start of an etcd.
 pub const NEVER_EMPTY: &str = "etcd does not start empty";
+/// Of the start of an etcd, after the revision that its store has, and the one that it had.
+pub const OLDER: &str = "etcd does not start with older data";

@@ -106,6 +106,18 @@ const fn needs_druid(trace: CopyTrace) -> bool {
 const UNKNOWN_LOSS: &str = "The loss of data was accepted. An etcd-druid has copied the backups, and does not say whether a part of the \
     data is lost, or all of them: look into the Shoot.";
 
+/// What is lost with a copy whose pod has gone.
+const UNTOLD_LOSS: &str = "The loss of data was accepted. The pod that has copied the backups is gone, and nobody knows whether it has found \
+    all of them: look into the Shoot.";
+
+/// What is lost with a copy by the agent's own Job, as its pod tells it.
+fn lost_with(told: Option<&Value>, accepts_older: bool) -> Option<&str> {
+    match told {
+        Some(told) => told["lost"].as_str(),
+        None => accepts_older.then_some(UNTOLD_LOSS),
+    }
+}
+
 /// Starts the copy of the backups. A Job of an earlier try that failed is replaced.
 pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let mode = mode::choose(&work.env.seed, work.plane(), work.env.settings.edge.etcd.mode)?;
@@ -120,6 +132,7 @@ pub(super) fn copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
                 let stores = CopyStores {
                     source: store(work, SOURCE_SECRET, &restore::copy::provider(work)?)?,
                     target: store(work, SECRET, &work.view.backup["provider"])?,
+                    waits: !snapshots::accepts_older(&work.shoot),
                 };
                 return Ok(task::deploy(&work.env.seed, &task_key(work), &stores, &identity(work))?);
             }
@@ -199,11 +212,15 @@ pub(super) fn wait_copied(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
     }
     let (seed, namespace) = (&work.env.seed, work.plane());
     let step = jobs::wait(seed, namespace, jobs::COPY_JOB)?;
-    if step == TaskStep::Done
-        && let Some(lost) = jobs::told(seed, namespace, jobs::COPY_JOB)?.map(|told| told["lost"].clone())
-        && !lost.is_null()
-    {
-        lost::remember(work, text(&lost))?;
+    if step != TaskStep::Done {
+        return Ok(step);
+    }
+    let told = jobs::told(seed, namespace, jobs::COPY_JOB)?;
+    if let Some(what) = lost_with(told.as_ref(), snapshots::accepts_older(&work.shoot)) {
+        lost::remember(work, what)?;
+    }
+    if let Some(revision) = told.and_then(|told| told["revision"].as_u64()) {
+        work.results.copied.set(revision);
     }
     Ok(step)
 }
@@ -219,6 +236,21 @@ pub(super) fn delete_copy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fail
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::json::json;
+
+    #[test]
+    fn a_loss_that_was_accepted_is_told_without_the_pod_of_the_copy() {
+        let (whole, part) = (json!({"revision": 7}), json!({"revision": 7, "lost": "changes"}));
+        let table = [
+            (Some(&whole), true, None),
+            (Some(&part), true, Some("changes")),
+            (None, true, Some(UNTOLD_LOSS)),
+            (None, false, None),
+        ];
+        for (told, accepts_older, expected) in table {
+            assert_eq!(lost_with(told, accepts_older), expected, "{told:?}");
+        }
+    }
 
     #[test]
     fn a_druid_copies_only_what_the_agent_cannot() {

@@ -12,6 +12,7 @@ use super::super::super::{pods, snapshots};
 use super::super::component::{Component, Turn};
 use super::super::workload::{Workload, kept, wait_gone};
 use super::druid::EtcdUpkeep;
+use super::plain::moving::FirstData;
 use super::plain::snapshots::SECRET;
 use super::{Input, Role, Secrets, claims, druid, mode, moving, plain};
 use crate::api::core::STATEFUL_SET;
@@ -140,7 +141,9 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let accepts_loss = snapshots::accepts_loss(&work.shoot);
     let awaits_data = mode == EtcdMode::Plain && awaits_data(work)?;
     if awaits_data || mode == EtcdMode::Plain && leaves_with_data(&work.facts, accepts_loss) {
-        plain::moving::begin_restore(&work.env.seed, work.plane(), accepts_loss)?;
+        let copied = work.results.copied.get().copied();
+        let first = if accepts_loss { FirstData::Any } else { FirstData::Stored { copied } };
+        plain::moving::begin_restore(&work.env.seed, work.plane(), first)?;
     }
     if awaits_data && work.facts.copies_backups() && work.facts.found.has_etcd {
         plain::refused::replace(&work.env.seed, work.plane())?;

@@ -28,6 +28,8 @@ pub struct CopyStores {
     pub source: BackupStore,
     /// The bucket of this seed.
     pub target: BackupStore,
+    /// Whether the druid waits for a final snapshot. Where a loss is accepted, there may never be one.
+    pub waits: bool,
 }
 
 /// The EtcdCopyBackupsTask with both stores.
@@ -39,7 +41,7 @@ pub(crate) fn fill(key: &Key, stores: &CopyStores, operation: &str) -> Value {
         "apiVersion": COPY_TASK.api_version(), "kind": COPY_TASK.kind,
         "metadata": {"name": key.name, "namespace": key.namespace, "annotations": {OPERATION: operation}},
         "spec": {"podLabels": labels, "sourceStore": stores.source.spec(), "targetStore": stores.target.spec(),
-            "waitForFinalSnapshot": {"enabled": true, "timeout": "5m0s"}}
+            "waitForFinalSnapshot": {"enabled": stores.waits, "timeout": "5m0s"}}
     })
 }
 
@@ -119,9 +121,12 @@ mod tests {
         let stores = CopyStores {
             source: store("source-etcd-backup", "bucket-a", "gcp"),
             target: store("etcd-backup", "bucket-b", "local"),
+            waits: true,
         };
         let golden = include_str!("../../../../../tests/fixtures/components/etcd-druid-copy.yaml");
         assert_eq!(archive::golden(&[fill(&key(), &stores, "Restore-3")]), golden);
+        let hurried = fill(&key(), &CopyStores { waits: false, ..stores }, "Restore-3");
+        assert_eq!(hurried["spec"]["waitForFinalSnapshot"]["enabled"], false);
     }
 
     #[test]

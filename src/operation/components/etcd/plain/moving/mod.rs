@@ -27,6 +27,8 @@ pub(crate) const ACCEPT_LOSS: &str = "edge.gardenlet/accept-data-loss";
 pub(crate) const SINCE_SNAPSHOT: &str = "since-last-snapshot";
 /// The variable that keeps an etcd without data from starting empty, while it is `true`.
 pub(crate) const NEVER_EMPTY: &str = "GARDENLET_ETCD_NEVER_EMPTY";
+/// The variable with the revision that the restored data must reach.
+pub(crate) const AT_LEAST: &str = "GARDENLET_ETCD_AT_LEAST";
 /// The variable with the file in which a start that fails says why.
 pub(crate) const RESULT: &str = "GARDENLET_ETCD_RESULT";
 /// The Job that takes the last snapshot.
@@ -243,13 +245,34 @@ pub(crate) fn delete(seed: &Seed, namespace: &str) -> Result<(), Error> {
     [FINAL_JOB, COPY_JOB].iter().try_for_each(|job| delete_job(seed, &Key::new(namespace, *job), ""))
 }
 
-/// Lets the pod of etcd-main know that its Shoot is restored: its etcd does not start empty or with an older snapshot, unless a loss is
-/// accepted. Call it before the StatefulSet is written.
-pub(crate) fn begin_restore(seed: &Seed, namespace: &str, accepts_loss: bool) -> Result<(), Error> {
+/// With which data an etcd may start that has none in its volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FirstData {
+    /// Whatever its store has, or nothing: the owner accepts a loss.
+    Any,
+    /// The newest data of its store.
+    Stored {
+        /// The revision that the last copy to the store has reached. `None`: what an earlier copy has reached, if there was one.
+        copied: Option<u64>,
+    },
+}
+
+/// Lets the pod of etcd-main know that its Shoot is restored, and with which data its etcd may start. Call it before the StatefulSet is written.
+pub(crate) fn begin_restore(seed: &Seed, namespace: &str, first: FirstData) -> Result<(), Error> {
     let labels = json!({"gardener.cloud/role": "controlplane"});
     let metadata = json!({"name": RESTORE, "namespace": namespace, "labels": labels});
-    let never_empty = if accepts_loss { "false" } else { "true" };
-    let data = json!({NEVER_EMPTY: never_empty, RESULT: "/dev/termination-log"});
+    let mut data = json!({NEVER_EMPTY: "true", RESULT: "/dev/termination-log"});
+    match first {
+        FirstData::Any => data[NEVER_EMPTY] = json!("false"),
+        FirstData::Stored { copied: Some(revision) } => data[AT_LEAST] = json!(revision.to_string()),
+        FirstData::Stored { copied: None } => {
+            let earlier = seed.find::<Value>(&CONFIG_MAP, &Key::new(namespace, RESTORE))?;
+            let revision = earlier.map(|map| map["data"][AT_LEAST].clone());
+            if let Some(revision) = revision.filter(Value::is_string) {
+                data[AT_LEAST] = revision;
+            }
+        }
+    }
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
     apply(seed, &CONFIG_MAP, &map).map(drop)
 }

@@ -83,6 +83,15 @@ fn answer(objects: &mut Objects, seen: &SeenRequest) -> Vec<Act> {
                 None => Act::json(404, missing),
             }
         }
+        "PATCH" => {
+            let patch: Value = serde_json::from_str(&seen.body).unwrap();
+            let object = objects.all.get_mut(&path).unwrap();
+            for (name, value) in patch["data"].as_object().unwrap() {
+                object["data"][name.as_str()] = value.clone();
+            }
+            object["data"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            Act::json(200, &object.to_string())
+        }
         _ => match objects.all.get(&path) {
             Some(object) => Act::json(200, &object.to_string()),
             None => Act::json(404, missing),
@@ -271,18 +280,36 @@ fn nothing_is_written_behind_the_last_snapshot() {
 }
 
 #[test]
-fn a_restored_etcd_starts_empty_only_if_that_is_accepted() {
+fn a_restored_etcd_starts_empty_or_with_older_data_only_if_that_is_accepted() {
     let scene = Scene::new();
     let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{RESTORE}");
     let found = || scene.objects.lock().unwrap().all.get(&path).map(|map| map["data"].clone());
-    for (accepts_loss, expected) in [(false, "true"), (true, "false")] {
+    let data = |never_empty: &str| json!({NEVER_EMPTY: never_empty, RESULT: "/dev/termination-log"});
+    let reaching = |revision: &str| {
+        let mut data = data("true");
+        data[AT_LEAST] = json!(revision);
+        data
+    };
+    let (stored, earlier) =
+        (|revision| FirstData::Stored { copied: Some(revision) }, FirstData::Stored { copied: None });
+    let steps = [
+        (earlier, data("true")),
+        (stored(7), reaching("7")),
+        // The agent has started again, and the Job of the copy has gone.
+        (earlier, reaching("7")),
+        // The backups were copied once more.
+        (stored(9), reaching("9")),
+        (FirstData::Any, data("false")),
+        (earlier, data("true")),
+    ];
+    for (first, expected) in steps {
         for _ in 0..2 {
-            begin_restore(&scene.seed, NAMESPACE, accepts_loss).unwrap();
-            assert_eq!(found(), Some(json!({NEVER_EMPTY: expected, RESULT: "/dev/termination-log"})));
+            begin_restore(&scene.seed, NAMESPACE, first).unwrap();
+            assert_eq!(found().as_ref(), Some(&expected), "{first:?}");
         }
-        for _ in 0..2 {
-            end_restore(&scene.seed, NAMESPACE).unwrap();
-            assert_eq!(found(), None);
-        }
+    }
+    for _ in 0..2 {
+        end_restore(&scene.seed, NAMESPACE).unwrap();
+        assert_eq!(found(), None);
     }
 }
