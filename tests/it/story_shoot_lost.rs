@@ -166,6 +166,9 @@ fn a_shoot_of_a_lost_seed_comes_back_with_a_druid() {
 
 #[test]
 fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
+    if !is_long() {
+        return;
+    }
     let stage = Stage::start("lost-old", "lost-new");
     let before = created(&stage);
     let (a, b) = (&stage.a, &stage.b);
@@ -230,9 +233,7 @@ fn a_shoot_of_a_lost_seed_comes_back_with_the_stated_loss() {
     wait_for("the end of its snapshots", || schedule().is_none().then_some(()));
     assert_eq!(version(&stage.shoot()), version(&restored));
     assert_eq!(stage.etcds.ledger.problems(), problems);
-    if is_long() {
-        takes_no_old_data(&stage, &before);
-    }
+    takes_no_old_data(&stage, &before);
     for side in [stage.a, stage.b] {
         side.agent.stop();
     }
@@ -294,6 +295,9 @@ fn lacks_secret(stage: &Stage, side: &Side) {
 /// Then it is not lost, and hands over what it has, although the garden says already that the other seed has the backups.
 #[test]
 fn a_seed_that_comes_back_before_the_end_of_its_rescue_loses_nothing() {
+    if !is_long() {
+        return;
+    }
     let stage = Stage::start("back-old", "back-new");
     let before = created(&stage);
     // How many writes of the rescue there were. The third one gives the backups away, the fourth one releases them.

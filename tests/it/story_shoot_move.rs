@@ -11,6 +11,7 @@ use support::TestCluster;
 use support::api::store::Id;
 use support::http::record::Recorded;
 use support::json::{list, text};
+use support::options::is_long;
 use support::shoot::buckets::RAISE;
 use support::shoot::object::{Workerless, technical_id};
 use support::shoot::owner;
@@ -209,6 +210,9 @@ fn a_moving_shoot_keeps_its_data_and_comes_back() {
 
 #[test]
 fn a_hibernated_shoot_keeps_its_data() {
+    if !is_long() {
+        return;
+    }
     let stage = Stage::start("move-asleep", "move-dream");
     let before = created(&stage);
     let writer = Writer::start(stage.owner());
@@ -236,6 +240,9 @@ fn a_hibernated_shoot_keeps_its_data() {
 /// Whatever the agents do with the request.
 #[test]
 fn two_agents_serve_one_garden() {
+    if !is_long() {
+        return;
+    }
     let stage = Stage::start("side-a", "side-b");
     let before = created(&stage);
     let (a, b) = (&stage.a, &stage.b);

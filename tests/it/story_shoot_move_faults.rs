@@ -142,6 +142,9 @@ fn leaves(seen: &Seen) -> bool {
 
 #[test]
 fn a_move_waits_for_its_bucket_and_for_a_good_snapshot() {
+    if !is_long() {
+        return;
+    }
     let mover = Mover::start("lacks-old", "lacks-new");
     let (stage, shelf) = (&mover.stage, mover.shelf(&mover.stage.a));
     shelf.set(Fault::Away, true);

@@ -10,6 +10,7 @@ use crate::story_operating::Desk;
 use crate::story_probes::series;
 use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::json::{list, text};
+use support::options::is_long;
 use support::shoot::object::{PROJECT_NAMESPACE, Workerless};
 
 /// The other seed.
@@ -54,6 +55,9 @@ fn moves(agent: &Agent) -> BTreeMap<String, (Value, Value, Value)> {
 
 #[test]
 fn a_move_is_told_on_both_sides() {
+    if !is_long() {
+        return;
+    }
     let world = World::start(&Options { factor: 1, ..Options::calm("move-told") });
     let site = world.site();
     let mut config = world.edge_config();
