@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::time::Duration;
 
 use flate2::Compression;
+use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use gardenlet::base::random;
 use gardenlet::format::base64;
@@ -98,19 +99,27 @@ pub(super) fn change() -> Result<Vec<Value>> {
     Ok(events)
 }
 
-/// A delta snapshot with its digest, not compressed.
-pub(super) fn sealed(events: &[Value]) -> Vec<u8> {
+/// A delta snapshot with its digest, compressed.
+pub(super) fn packed(events: &[Value]) -> Result<Vec<u8>> {
     let mut text = Value::from(events).to_string().into_bytes();
     text.extend_from_slice(digest(&SHA256, &text.clone()).as_ref());
-    text
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&text)?;
+    Ok(packed.finish()?)
+}
+
+/// The events in a delta snapshot.
+pub(super) fn events(site: &Site, name: &str) -> Result<Vec<Value>> {
+    let mut text = Vec::new();
+    GzDecoder::new(fs::File::open(site.file(name))?).read_to_end(&mut text)?;
+    text.truncate(text.len().saturating_sub(SHA256.output_len()));
+    serde_json::from_slice(&text).doing(|| format!("read the events of {name}"))
 }
 
 /// A delta snapshot in the store. The time in its name is `time` seconds after 2100.
 pub(super) fn keep(site: &Site, events: &[Value], first: u64, last: u64, time: u64) -> Result<String> {
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-    packed.write_all(&sealed(events))?;
     let name = format!("Incr-{first:08}-{last:08}-{}.gz", 4_102_444_800 + time);
-    fs::write(site.file(&name), packed.finish()?)?;
+    fs::write(site.file(&name), packed(events)?)?;
     Ok(name)
 }
 

@@ -8,7 +8,9 @@ use gardenlet::base::random;
 use gardenlet::format::base64;
 use serde_json::{Value, json};
 
-use super::deltas::{Contents, KEYS, change, contents, deleted, keep, name_of, put, revision_of, sealed};
+use super::deltas::{
+    Contents, KEYS, change, contents, deleted, events, keep, name_of, packed, put, revision_of,
+};
 use super::snapshots::{PATIENCE_S, PORT, Site, call, key, lease, number, revision};
 use crate::environment::Environment;
 use crate::etcd::Etcd;
@@ -236,31 +238,32 @@ fn add_foreign(site: &Site, set: &Set) -> Result<()> {
     keep(site, &[deleted("never", next)], next, next, 3).map(drop)
 }
 
-/// The events in a delta of the other program, which it does not compress.
-fn events(site: &Site, name: &str) -> Result<Vec<Value>> {
-    let bytes = fs::read(site.file(name))?;
-    let text = &bytes[..bytes.len().saturating_sub(32)];
-    serde_json::from_slice(text).doing(|| format!("read the events of {name}"))
-}
-
 /// The first delta begins with the last change that the full snapshot contains.
 fn overlap_full(site: &Site, set: &Set) -> Result<()> {
-    overlap(site, &set.deltas[0], set.contained.clone())
+    overlap(site, &set.deltas[0], vec![set.contained.clone()])
 }
 
-/// The second delta begins with the last change of the first one.
+/// The second delta begins with the last changes of the first one, among them the last one that writes a key. A deletion alone
+/// would not show: whoever deletes a key once more makes no revision.
 fn overlap_delta(site: &Site, set: &Set) -> Result<()> {
-    let last = events(site, &set.deltas[0])?.pop().unwrap_or_default();
+    let mut last = events(site, &set.deltas[0])?;
+    let is_write = |event: &Value| event["etcdEvent"]["type"].is_null();
+    let write = last.iter().rfind(|event| is_write(event)).map(revision_in).unwrap_or_default();
+    last.retain(|event| revision_in(event) >= write);
     overlap(site, &set.deltas[1], last)
 }
 
-/// A delta gets an event before its own, and a name that says so.
-fn overlap(site: &Site, delta: &str, first: Value) -> Result<()> {
-    let revision = number(&first["etcdEvent"]["kv"]["mod_revision"]);
+fn revision_in(event: &Value) -> u64 {
+    number(&event["etcdEvent"]["kv"]["mod_revision"])
+}
+
+/// A delta gets events before its own, and a name that says so.
+fn overlap(site: &Site, delta: &str, earlier: Vec<Value>) -> Result<()> {
+    let first = earlier.first().map(revision_in).unwrap_or_default();
     let mut parts: Vec<String> = delta.split('-').map(str::to_owned).collect();
-    parts[1] = format!("{revision:08}");
-    let events = [vec![first], events(site, delta)?].concat();
-    fs::write(site.file(&parts.join("-")), sealed(&events))?;
+    parts[1] = format!("{first:08}");
+    let events = [earlier, events(site, delta)?].concat();
+    fs::write(site.file(&parts.join("-")), packed(&events)?)?;
     Ok(fs::remove_file(site.file(delta))?)
 }
 
