@@ -8,6 +8,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/components.rs"]
+mod components;
 #[path = "tidy/docs.rs"]
 mod docs;
 #[path = "tidy/json.rs"]

@@ -9,9 +9,8 @@ use crate::extension::together;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::Seed;
 
-use super::components::COMPONENTS;
 use super::components::component::Turn;
-use super::components::workload::Workload;
+use super::components::stopping;
 use super::evidence::{LookResult, Looker, Seen, all, missing};
 use super::times::STORE_PERIOD;
 use super::work::Work;
@@ -35,15 +34,10 @@ pub(super) fn control_plane(work: &mut Work, _: &Attempt) -> Result<TaskStep, Fa
     Ok(TaskStep::Done)
 }
 
-fn workloads(turn: Turn) -> impl Iterator<Item = Workload> {
-    let components = COMPONENTS.iter().filter(move |component| component.stops == turn);
-    components.flat_map(|component| component.workloads).copied()
-}
-
 /// Stops the workloads of all components, turn by turn.
 pub(crate) fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<TaskStep, Failed> {
     for turn in Turn::ALL {
-        let steps = workloads(turn).map(|workload| {
+        let steps = stopping(turn).map(|workload| {
             workload.stop(seed, namespace, now)?;
             workload.wait_stopped(seed, namespace)
         });
@@ -57,7 +51,7 @@ pub(crate) fn stop(seed: &Seed, namespace: &str, now: Timestamp) -> Result<TaskS
 
 /// The workloads that still run, in the order in which they stop.
 pub(super) fn control_plane_seen(seen: &Looker<'_>) -> LookResult {
-    let looks = Turn::ALL.into_iter().flat_map(workloads).map(|workload| {
+    let looks = Turn::ALL.into_iter().flat_map(stopping).map(|workload| {
         Ok(match workload.wait_stopped(seen.seed, seen.plane())? {
             TaskStep::Done => Seen::There,
             TaskStep::Again { why, .. } => missing(why.text),
@@ -75,11 +69,12 @@ pub(crate) fn is_asleep(shoot: &Value) -> bool {
 mod tests {
     use serde_json::json;
 
+    use super::super::components::workload::Workload;
     use super::*;
 
     #[test]
     fn no_write_is_lost_because_a_server_stops_before_its_clients() {
-        let names = |turn| workloads(turn).map(Workload::name).collect::<Vec<_>>();
+        let names = |turn| stopping(turn).map(Workload::name).collect::<Vec<_>>();
         assert_eq!(names(Turn::Client), ["gardener-resource-manager", "kube-controller-manager"]);
         assert_eq!(names(Turn::Server), ["kube-apiserver"]);
         assert_eq!(names(Turn::Store), ["etcd-main", "etcd-events"]);

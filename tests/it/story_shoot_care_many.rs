@@ -88,6 +88,8 @@ fn the_care_of_many_shoots_is_shared() {
         let of_care = asked.get(nothing).copied().unwrap_or(0);
         assert!(of_care < SHOOTS / 2, "{nothing}: {asked:?}");
     }
+    // No etcd-druid runs an etcd here.
+    assert_eq!(asked.get("list etcds"), None, "{asked:?}");
     // At most every Shoot's share, and occasional requests for pods and definitions.
     let within = crowd.server.requests_since(shoots).len() as f64;
     let within_max = SHOOTS as f64 * (minutes + 1.0) * 6.0;

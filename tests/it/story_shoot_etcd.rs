@@ -77,6 +77,9 @@ fn an_etcd_of_a_druid_stays_with_it() {
         asked["spec"]["etcd"]["peerUrlTls"].is_object() || asked["spec"]["etcd"]["clientUrlTls"].is_object()
     );
     assert_eq!(stateful_set(world), None);
+    // Without a configuration that names a druid, and before a druid has made a StatefulSet.
+    let unready = ("ControlPlaneHealthy", "Progressing", "EtcdUnhealthy");
+    story_shoot_care::wait_for_entry(world, "conditions", unready);
 
     scene.delete();
     scene.wait_until_gone();

@@ -7,18 +7,19 @@
 //! reserve capacity for the next control plane until an autoscaler adds a node; a site that cannot add nodes would only
 //! lose that capacity.
 
+use super::archive;
 use super::managed::Managed;
-use super::{archive, deletion_protection};
 
 /// The name of the ManagedResource.
 pub const NAME: &str = "system";
 
-/// The ManagedResource, which does not depend on the Shoots of the seed.
-pub fn fill(is_protected: bool) -> Managed {
+/// The ManagedResource, which does not depend on the Shoots of the seed. `protection` are the objects that protect others from
+/// deletion, unless webhooks do that.
+pub fn fill(protection: Option<&str>) -> Managed {
     let mut manifests = archive::text("system/priority-classes.yaml");
-    if is_protected {
+    if let Some(protection) = protection {
         manifests.push_str("---\n");
-        manifests.push_str(&deletion_protection::manifests());
+        manifests.push_str(protection);
     }
     Managed::component(NAME, &manifests)
 }
@@ -26,15 +27,17 @@ pub fn fill(is_protected: bool) -> Managed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::components::deletion_protection;
 
     #[test]
     fn is_as_in_the_golden_file() {
         let golden = include_str!("../../../tests/fixtures/components/system.yaml");
-        assert_eq!(fill(false).golden(), golden);
-        let protected = fill(true).golden();
+        assert_eq!(fill(None).golden(), golden);
+        let protection = deletion_protection::manifests();
+        let protected = fill(Some(&protection)).golden();
         let (classes, policies) = protected.split_once("---\napiVersion: admissionregistration").unwrap();
         let objects = |text: &str| text.split_once("# data.yaml.br\n").unwrap().1.to_owned();
         assert_eq!(objects(classes), objects(golden));
-        assert!(deletion_protection::manifests().ends_with(policies));
+        assert!(protection.ends_with(policies));
     }
 }

@@ -12,9 +12,9 @@ use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedMap;
 use crate::config::care::ShootCare;
 use crate::format::time::parse_rfc3339;
-use crate::operation::components::component::Duty;
+use crate::operation::components::component::{Duty, Turn};
 use crate::operation::components::workload::Workload;
-use crate::operation::components::{COMPONENTS, kube_apiserver};
+use crate::operation::components::{COMPONENTS, stopping};
 use crate::resources::{ManagedResourceFault, ManagedResourceHead, RolloutPatience};
 
 use super::reports::{self, ExtensionReport};
@@ -75,7 +75,9 @@ pub(super) struct Plane {
 impl Plane {
     /// Whether the API server should run.
     pub(super) fn has_server(&self) -> bool {
-        self.deployments.get(kube_apiserver::NAME).is_some_and(|server| server.is_to_run)
+        let is_to_run =
+            |server: Workload| self.deployments.get(server.name()).is_some_and(|seen| seen.is_to_run);
+        stopping(Turn::Server).all(is_to_run)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::api::meta::{Key, Metadata};
 use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::kube::{Client, Error, ListParams};
-use crate::operation::components::etcd::Role;
+use crate::operation::components::workloads;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure};
 use crate::secrets::labels;
 use crate::shoot::ServingState;
@@ -138,11 +138,13 @@ impl CareReconciler {
         Ok(CheckFindings { server: health, plane, inside, applier })
     }
 
-    /// An etcd with failed snapshots is not healthy, as in upstream.
+    /// A workload with failed snapshots is not healthy, as in upstream.
     fn with_snapshots(&self, namespace: &str, mut plane: Plane, anew: bool, cx: &ReconcileContext) -> Plane {
         let trouble = self.snapshots.as_ref().and_then(|all| all.trouble(&self.planes, namespace, anew, cx));
-        if let (Some(why), Some(health @ Ok(()))) = (trouble, plane.etcds.get_mut(Role::Main.name())) {
-            *health = Err(why);
+        for workload in workloads().filter(|workload| workload.has_snapshots()) {
+            if let (Some(why), Some(health @ Ok(()))) = (&trouble, plane.etcds.get_mut(workload.name())) {
+                *health = Err(why.clone());
+            }
         }
         plane
     }

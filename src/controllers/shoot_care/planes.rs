@@ -15,13 +15,12 @@ use crate::base::clock::{Mono, Timestamp};
 use crate::base::error::chain;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::config::control_plane::EtcdMode;
 use crate::controllers::Site;
 use crate::extension::HEARTBEAT;
 use crate::format::time::parse_rfc3339;
 use crate::kube::{Error, ListItem, ListParams};
 use crate::operation::components;
-use crate::operation::components::etcd::druid::ETCD;
+use crate::operation::components::etcd::{druid, mode};
 use crate::operation::components::workload::Workload;
 use crate::resources::check_object;
 
@@ -102,31 +101,47 @@ impl Planes {
         Ok(planes)
     }
 
-    /// By namespace and name. An Etcd object says more than the StatefulSet that its druid has made.
+    /// By namespace and name. What counts for a Shoot is the object of those who run its etcds, as `etcd::mode` decides.
+    ///
+    /// Etcd objects are listed only if there can be some: a namespace has the choice for a druid, which the watch shows, or an
+    /// Etcd owns a StatefulSet. The configuration is only for Shoots that have no etcd yet. This misses an Etcd that another
+    /// gardenlet has created, until its druid has made the StatefulSet or the agent has reconciled the Shoot.
     fn etcds(&self, namespace: &str) -> Result<SortedMap<(String, String), Health>, Error> {
         let mut found = SortedMap::new();
-        let mut has_druid = self.site.settings.edge.etcd.mode == EtcdMode::Druid;
+        let of_druids = self.of_druids(namespace);
+        let mut has_druid = !of_druids.is_empty();
         self.each(&STATEFUL_SET, namespace, &mut |object| match object {
             None => found.clear(),
             Some(object) => {
                 let place = place(&object);
                 let is_etcd =
                     |each: Workload| matches!(each, Workload::Etcd(_)) && each.name() == place.1.as_str();
-                if components::workloads().any(is_etcd) {
-                    has_druid |= has_etcd_as_owner(&object);
+                if components::workloads().any(is_etcd) && !of_druids.contains(&place.0) {
+                    has_druid |= druid::has_made(&object);
                     found.insert(place, check_object(&object));
                 }
             }
         })?;
         if has_druid {
-            let mut of_druids = Vec::new();
-            self.each(&ETCD, namespace, &mut |object| match object {
-                None => of_druids.clear(),
-                Some(object) => of_druids.push((place(&object), etcd_health(&object))),
+            let mut etcds = Vec::new();
+            self.each(&druid::ETCD, namespace, &mut |object| match object {
+                None => etcds.clear(),
+                Some(object) => etcds.push((place(&object), druid::health(&object))),
             })?;
-            found.extend(of_druids);
+            found.extend(etcds);
         }
         Ok(found)
+    }
+
+    /// The namespaces that have the choice for a druid: this one, or all of them.
+    fn of_druids(&self, namespace: &str) -> SortedSet<String> {
+        let namespaces = self.site.namespaces.store();
+        let looked = match namespace {
+            "" => namespaces.values(),
+            name => namespaces.get(&Key::cluster(name)).into_iter().collect(),
+        };
+        let chosen = looked.iter().filter(|found| mode::is_druids(&found.metadata));
+        chosen.map(|found| found.metadata.name.clone()).collect()
     }
 
     /// Reads objects of control planes one by one. `None` means that earlier objects are void.
@@ -252,32 +267,6 @@ fn add(voices: &mut ExtensionConditions, kind: &'static str, object: &Value) {
 fn place(object: &Value) -> (String, String) {
     let field = |name: &str| text(&object["metadata"][name]).to_owned();
     (field("namespace"), field("name"))
-}
-
-fn has_etcd_as_owner(object: &Value) -> bool {
-    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    owners.into_iter().any(|owner| owner["kind"] == *ETCD.kind)
-}
-
-/// Whether an Etcd of etcd-druid is healthy.
-pub(super) fn etcd_health(etcd: &Value) -> Result<(), String> {
-    let status = &etcd["status"];
-    let errors = status["lastErrors"].as_array().into_iter().flatten();
-    let errors: Vec<&str> = errors.map(|error| text(&error["description"])).collect();
-    let told = if errors.is_empty() { String::new() } else { format!(" ({})", errors.join("; ")) };
-    if status["ready"] != true {
-        return Err(format!("etcd is not ready yet{told}"));
-    }
-    let conditions = status["conditions"].as_array().into_iter().flatten();
-    let backup = conditions.into_iter().find(|condition| condition["type"] == "BackupReady");
-    match backup.filter(|backup| backup["status"] != "True") {
-        None => Ok(()),
-        Some(backup) => Err(format!(
-            "condition BackupReady is {}: {}{told}",
-            text(&backup["status"]),
-            text(&backup["message"])
-        )),
-    }
 }
 
 /// An error in a sentence.

@@ -12,7 +12,7 @@ use crate::operation::components::component::Duty;
 use super::decide::{CONDITIONS, CheckInput, Plane, SeenWorkload, ServerHealth, not_running, pardon};
 use super::reports::{self, ExtensionReport};
 use super::webhooks::WebhookProblem;
-use super::{Reason, planes, reason};
+use super::{Reason, reason};
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
 use crate::api::gardener::{ShootHead, ShootStatus};
 use crate::api::meta::Key;
@@ -389,27 +389,6 @@ fn messages_without_an_api_server() {
     ];
     for (last, expected) in table {
         assert_eq!(not_running(&status(last, 0)), expected);
-    }
-}
-
-#[test]
-fn etcds_of_a_druid() {
-    let table = [
-        (json!({}), Err("etcd is not ready yet")),
-        (json!({"ready": true}), Ok(())),
-        (json!({"ready": true, "conditions": [{"type": "BackupReady", "status": "True"}]}), Ok(())),
-        (
-            json!({"ready": true, "conditions": [{"type": "BackupReady", "status": "False", "message": "no bucket"}]}),
-            Err("condition BackupReady is False: no bucket"),
-        ),
-        (
-            json!({"ready": false, "lastErrors": [{"description": "one"}, {"description": "two"}]}),
-            Err("etcd is not ready yet (one; two)"),
-        ),
-    ];
-    for (status, expected) in table {
-        let found = planes::etcd_health(&json!({"status": status}));
-        assert_eq!(found, expected.map_err(str::to_owned), "{status}");
     }
 }
 

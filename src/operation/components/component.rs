@@ -18,7 +18,8 @@ pub(crate) struct Component {
     pub(crate) workloads: &'static [Workload],
     /// When its workloads stop for a hibernation.
     pub(crate) stops: Turn,
-    /// Whether condition `ControlPlaneHealthy` demands its workloads.
+    /// Whether condition `ControlPlaneHealthy` demands its workloads. Its ManagedResources count by their class and label, like
+    /// those of extensions.
     pub(crate) is_required: fn(Duty) -> bool,
     /// Its tasks when a Shoot is created, reconciled or restored.
     pub(crate) create: &'static [Row],
@@ -36,7 +37,7 @@ pub(crate) struct Component {
 pub(crate) enum Turn {
     /// The clients of the API server.
     Client,
-    /// The API server.
+    /// The API server: what answers the requests to the cluster of the Shoot. Care asks it while it has replicas.
     Server,
     /// The etcds.
     Store,

@@ -1,5 +1,6 @@
 //! The components of a Shoot. Each is a folder that says everything about itself; [`component::Component`] says what that is.
 
+mod apis;
 pub(crate) mod cluster_identity;
 pub(crate) mod component;
 pub mod etcd;
@@ -15,7 +16,7 @@ pub(crate) mod workload;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, ShootView};
 
-use component::Component;
+use component::{Component, Turn};
 use workload::Workload;
 
 /// All components, in upstream's order.
@@ -43,6 +44,12 @@ pub fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certific
 /// The workloads of all components.
 pub(crate) fn workloads() -> impl Iterator<Item = Workload> {
     COMPONENTS.iter().flat_map(|component| component.workloads).copied()
+}
+
+/// The workloads that stop in this turn.
+pub(crate) fn stopping(turn: Turn) -> impl Iterator<Item = Workload> {
+    let components = COMPONENTS.iter().filter(move |component| component.stops == turn);
+    components.flat_map(|component| component.workloads).copied()
 }
 
 #[cfg(test)]

@@ -30,6 +30,11 @@ impl Workload {
         }
     }
 
+    /// Whether the state of its snapshots counts for its health.
+    pub(crate) const fn has_snapshots(self) -> bool {
+        matches!(self, Self::Etcd(role) if role.has_snapshots())
+    }
+
     /// The kind that has the pods.
     const fn resource(self) -> Resource {
         match self {

@@ -161,7 +161,7 @@ fn components(lab: &Lab) -> Result<()> {
         "apiVersion: v1\ndata:\n  a: b\nkind: ConfigMap\nmetadata:\n  name: {COMPONENT}\n  namespace: garden\n"
     );
     let seed = Seed(seed);
-    managed::deploy(&seed, &system::fill(false))?;
+    managed::deploy(&seed, &system::fill(None))?;
     managed::deploy(&seed, &Managed::component(COMPONENT, &map))?;
     resources::leave_webhooks(&seed, &json!({}))
 }

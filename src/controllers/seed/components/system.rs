@@ -2,7 +2,7 @@
 
 use crate::api::core::DEPLOYMENT;
 use crate::api::meta::Key;
-use crate::components::{scale, system, webhooks};
+use crate::components::{deletion_protection, scale, system, webhooks};
 use crate::config::settings::ResourceManager;
 use crate::flow::{Attempt, Failed, TaskStep};
 
@@ -24,7 +24,10 @@ pub(super) static COMPONENT: SeedComponent = SeedComponent {
 };
 
 fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-    deploy_and_wait(work, attempt, system::NAME, &|work| Ok(system::fill(is_protected(work)?)))
+    deploy_and_wait(work, attempt, system::NAME, &|work| {
+        let protection = is_protected(work)?.then(deletion_protection::manifests);
+        Ok(system::fill(protection.as_deref()))
+    })
 }
 
 /// Whether the agent itself protects extension objects. A gardener-resource-manager does it with webhooks while it

@@ -67,6 +67,11 @@ impl Role {
         }
     }
 
+    /// Whether snapshots of it are taken. Events are not worth them.
+    pub(super) const fn has_snapshots(self) -> bool {
+        matches!(self, Self::Main)
+    }
+
     /// The name of the volume claim's template.
     const fn claim(self) -> &'static str {
         match self {

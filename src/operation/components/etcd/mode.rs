@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Role, druid};
 use crate::api::core::{NAMESPACE, STATEFUL_SET};
-use crate::api::meta::{Key, Metadata, annotation};
+use crate::api::meta::{Key, Metadata, ObjectMeta, annotation};
 use crate::base::json::json;
 use crate::config::control_plane::EtcdMode;
 use crate::kube::{Error, Patch, Seed};
@@ -60,6 +60,11 @@ fn look(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<(EtcdMode,
     Ok((mode, choice))
 }
 
+/// Whether a namespace has the choice for a druid.
+pub(crate) fn is_druids(namespace: &ObjectMeta) -> bool {
+    namespace.annotations.get(ANNOTATION).is_some_and(|choice| choice == word(EtcdMode::Druid))
+}
+
 /// Who runs the etcds of the Shoot with this namespace.
 pub(crate) fn of(seed: &Seed, namespace: &str, configured: EtcdMode) -> Result<EtcdMode, Error> {
     look(seed, namespace, configured).map(|(mode, _)| mode)
@@ -96,6 +101,19 @@ mod tests {
         ];
         for (trace, expected) in table {
             assert_eq!([Plain, Druid].map(|configured| decide(trace, configured)), expected, "{trace:?}");
+        }
+    }
+
+    #[test]
+    fn a_namespace_says_who_was_chosen() {
+        let named = |name: &str, choice: &str| ObjectMeta {
+            annotations: [(name.to_owned(), choice.to_owned())].into(),
+            ..ObjectMeta::default()
+        };
+        for (name, choice, expected) in
+            [(ANNOTATION, "Druid", true), (ANNOTATION, "Plain", false), ("other", "Druid", false)]
+        {
+            assert_eq!(is_druids(&named(name, choice)), expected, "{name}: {choice}");
         }
     }
 }

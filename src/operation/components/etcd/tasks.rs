@@ -162,7 +162,7 @@ pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
             EtcdMode::Plain => {
                 let finish = |set: &mut Value| pods::set(availability.as_ref(), Some(set));
                 let may_label = || druid::may_label(&work.env.seed);
-                let snapshots = snapshots.as_ref().filter(|_| role == Role::Main);
+                let snapshots = snapshots.as_ref().filter(|_| role.has_snapshots());
                 let snapshots = snapshots.map(|wanted| wanted.input(work));
                 plain::deploy(&work.env.seed, &input, &image, snapshots.as_ref(), &finish, &may_label)?;
             }
@@ -200,10 +200,10 @@ const fn leaves_with_data(facts: &Facts, accepts_loss: bool) -> bool {
     matches!(facts.operation, Operation::Migrate) && (facts.found.was_served || accepts_loss)
 }
 
-/// What a druid does with an etcd. Events are not worth a backup, and a deletion must not need a bucket.
+/// What a druid does with an etcd. A deletion must not need a bucket.
 fn upkeep(work: &Work, role: Role) -> Result<EtcdUpkeep, Failed> {
     let has_backups =
-        role == Role::Main && work.facts.has_backup && work.facts.operation != Operation::Delete;
+        role.has_snapshots() && work.facts.has_backup && work.facts.operation != Operation::Delete;
     let store =
         has_backups.then(|| moving::store(work, SECRET, &work.view.backup["provider"])).transpose()?;
     Ok(EtcdUpkeep { defragmentation: schedule(&work.view), full_backup: snapshots::daily(&work.view), store })

@@ -2,15 +2,11 @@
 
 use serde_json::Value;
 
+use super::super::apis;
 use super::{Input, WILDCARD_PATH, settings};
 use crate::api::meta::text;
-use crate::base::json::json;
 use crate::components::content::{CIPHER_SUITES, switches};
 use crate::format::duration;
-
-/// APIs that are useless without workers. A Shoot may enable them.
-const WITHOUT_WORKERS: [&str; 5] =
-    ["apps/v1", "autoscaling/v2", "batch/v1", "policy/v1", "storage.k8s.io/v1/csinodes"];
 
 /// Fields of `spec.kubernetes.kubeAPIServer` that map to arguments unchanged.
 const PLAIN: [(&str, &str); 8] = [
@@ -48,7 +44,7 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
     }));
     all.extend(input.advertise_address.map(|address| format!("--advertise-address={address}")));
     all.extend((!input.writes_endpoints).then(|| "--endpoint-reconciler-type=none".to_owned()));
-    all.extend(switches("runtime-config", &runtime_config(server)));
+    all.extend(switches("runtime-config", &apis::switched(server)));
     all.extend(switches("feature-gates", &server["featureGates"]));
     for (pointer, flag) in PLAIN {
         all.extend(plain(server.pointer(pointer)).map(|value| format!("--{flag}={value}")));
@@ -109,14 +105,6 @@ fn issuers<'a>(server: &'a Value, managed: Option<&'a str>, usual: &'a str) -> V
         }
     }
     all
-}
-
-/// The APIs that are enabled and disabled.
-pub(crate) fn runtime_config(server: &Value) -> Value {
-    let mut all: serde_json::Map<String, Value> =
-        WITHOUT_WORKERS.iter().map(|api| ((*api).to_owned(), json!(false))).collect();
-    all.extend(server["runtimeConfig"].as_object().cloned().unwrap_or_default());
-    Value::Object(all)
 }
 
 fn watch_cache(server: &Value) -> Option<String> {

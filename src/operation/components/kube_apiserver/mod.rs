@@ -24,7 +24,6 @@ pub(crate) mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arguments::runtime_config;
 pub use encryption::{Encryption, KeyOrder, encryption};
 pub(crate) use references::read;
 pub use references::{Texts, references};

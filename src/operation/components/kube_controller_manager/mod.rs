@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::kube_apiserver::runtime_config;
+use super::apis;
 use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
 use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
@@ -114,7 +114,7 @@ fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
     let minor = parsed.map_err(|error| format!("version {version:?} of Kubernetes: {error}"))?.minor;
     let since = WITHOUT_WORKERS.into_iter().filter(|(_, since)| minor >= *since);
     let mut off: SortedSet<&str> = since.map(|(name, _)| name).collect();
-    let switched = runtime_config(&kubernetes["kubeAPIServer"]);
+    let switched = apis::switched(&kubernetes["kubeAPIServer"]);
     for (api, names) in OF_APIS {
         if switched[api] == false {
             off.extend(names);

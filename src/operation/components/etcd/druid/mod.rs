@@ -182,6 +182,33 @@ fn unready(etcd: &Value) -> Option<String> {
     }
 }
 
+/// Whether a druid has made the object: a StatefulSet, for example.
+pub(crate) fn has_made(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    owners.into_iter().any(|owner| owner["kind"] == *ETCD.kind)
+}
+
+/// What is wrong with a running etcd.
+pub(crate) fn health(etcd: &Value) -> Result<(), String> {
+    let status = &etcd["status"];
+    let errors = status["lastErrors"].as_array().into_iter().flatten();
+    let errors: Vec<&str> = errors.map(|error| text(&error["description"])).collect();
+    let told = if errors.is_empty() { String::new() } else { format!(" ({})", errors.join("; ")) };
+    if status["ready"] != true {
+        return Err(format!("etcd is not ready yet{told}"));
+    }
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let backup = conditions.into_iter().find(|condition| condition["type"] == "BackupReady");
+    match backup.filter(|backup| backup["status"] != "True") {
+        None => Ok(()),
+        Some(backup) => Err(format!(
+            "condition BackupReady is {}: {}{told}",
+            text(&backup["status"]),
+            text(&backup["message"])
+        )),
+    }
+}
+
 /// The Etcd object for these inputs.
 pub(crate) fn fill(input: &Input<'_>, upkeep: &EtcdUpkeep) -> Value {
     let mut etcd = input.manifest("etcd/druid/etcd.yaml", &[]);
@@ -314,6 +341,35 @@ mod tests {
         assert!(guards(&named("etcdcomponents.webhooks.druid.gardener.cloud")));
         assert!(!guards(&named("validation.extensions.gardener.cloud")));
         assert!(!guards(&json!({"metadata": {"name": "a"}})));
+    }
+
+    #[test]
+    fn a_druid_owns_what_it_has_made() {
+        let owned =
+            |kind: &str| json!({"metadata": {"ownerReferences": [{"kind": kind, "name": "etcd-main"}]}});
+        assert!(has_made(&owned("Etcd")));
+        assert!(!has_made(&owned("EtcdCopyBackupsTask")));
+        assert!(!has_made(&json!({"metadata": {"name": "etcd-main"}})));
+    }
+
+    #[test]
+    fn an_etcd_of_a_druid_is_healthy_with_its_backups() {
+        let table = [
+            (json!({}), Err("etcd is not ready yet")),
+            (json!({"ready": true}), Ok(())),
+            (json!({"ready": true, "conditions": [{"type": "BackupReady", "status": "True"}]}), Ok(())),
+            (
+                json!({"ready": true, "conditions": [{"type": "BackupReady", "status": "False", "message": "no bucket"}]}),
+                Err("condition BackupReady is False: no bucket"),
+            ),
+            (
+                json!({"ready": false, "lastErrors": [{"description": "one"}, {"description": "two"}]}),
+                Err("etcd is not ready yet (one; two)"),
+            ),
+        ];
+        for (status, expected) in table {
+            assert_eq!(health(&json!({"status": status})), expected.map_err(str::to_owned), "{status}");
+        }
     }
 
     #[test]
