@@ -18,8 +18,8 @@ pub(crate) fn main() -> ExitCode {
         let all = std::env::vars_os();
         all.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
     };
-    let rebootstrap = |loaded: &_, of_unit: Vec<_>| {
-        app::ask_for_identity(loaded, variables().into_iter().chain(of_unit).collect())
+    let rebootstrap = |loaded: &_, of_unit: Vec<_>, announce: &mut dyn FnMut(&str)| {
+        app::ask_for_identity(loaded, variables().into_iter().chain(of_unit).collect(), announce)
     };
     ExitCode::from(cli::main(args, &variable, &mut io, &rebootstrap, |loaded, config| {
         app::process(loaded, config, variables().into_iter().collect(), give_up)

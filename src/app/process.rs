@@ -85,13 +85,14 @@ pub fn process(
     }
 }
 
-/// The command `rebootstrap`: returns a text about what it did, or why it did
-/// nothing. Errors: as [`rebootstrap`].
+/// The command `rebootstrap`: returns a text about what it did, or why it did nothing. `announce` gets each write before it is
+/// sent. Errors: as [`rebootstrap`].
 pub fn ask_for_identity(
     loaded: &LoadedConfig,
     variables: SortedMap<String, String>,
+    announce: &mut dyn FnMut(&str),
 ) -> Result<String, String> {
-    rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables))
+    rebootstrap(&loaded.settings, &environment(Clock::system(), Stop::new(), variables), announce)
 }
 
 fn environment(clock: Clock, stop: Stop, variables: SortedMap<String, String>) -> Environment {

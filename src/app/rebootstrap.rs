@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::api::core::SECRET;
 use crate::api::gardener::OPERATION;
+use crate::api::meta::{Metadata, ObjectMeta};
 use crate::base::error::chain;
 use crate::config::settings::Settings;
 use crate::identity::secret::OPERATION_REBOOTSTRAP;
@@ -14,9 +15,13 @@ use crate::kube::{Client, Options, Patch};
 
 use super::{Environment, clients, garden};
 
-/// Writes the request to the seed and returns a description of what was done. Errors: a text for an operator,
-/// with the places where bootstrap credentials were searched.
-pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, String> {
+/// Writes the request to the seed, unless it is there already, and returns a description of what is true then. `announce` gets
+/// the write before it is sent. Errors: a text for an operator, with the places where bootstrap credentials were searched.
+pub fn rebootstrap(
+    settings: &Settings,
+    env: &Environment,
+    announce: &mut dyn FnMut(&str),
+) -> Result<String, String> {
     let sources = garden::sources(settings, env);
     let key = sources.kubeconfig_secret.clone().ok_or_else(|| {
         "gardenClientConnection.kubeconfigSecret is not set: the agent uses a kubeconfig of yours, which it cannot replace"
@@ -33,19 +38,32 @@ pub fn rebootstrap(settings: &Settings, env: &Environment) -> Result<String, Str
     let seed = Client::new(connection, options).map_err(|error| chain(&error))?;
     let credentials = sources.credentials(&seed).map_err(|error| chain(&error))?;
     let places: Vec<&str> = credentials.iter().map(|credential| credential.place.as_str()).collect();
-    let patch = Patch::annotation(OPERATION, OPERATION_REBOOTSTRAP);
-    match seed.patch::<Value>(&SECRET, &key, &patch) {
-        Ok(_) => Ok(format!(
-            "Secret {key} of the seed is annotated with {OPERATION}={OPERATION_REBOOTSTRAP}. A running agent \
-             gets a new identity within seconds, a stopped agent gets it when it starts. The present identity works until then. \
-             The agent requests the new one with the bootstrap kubeconfig in {}.\n",
-            places.join(" or ")
-        )),
-        Err(error) if error.is_not_found() => Ok(format!(
+    let found = seed.find::<Metadata>(&SECRET, &key);
+    let found = found.map_err(|error| format!("read secret {key} of the seed: {}", chain(&error)))?;
+    let Some(secret) = found else {
+        return Ok(format!(
             "There is no secret {key} in the seed: the agent has no identity and makes one by itself, with the bootstrap \
              kubeconfig in {}.\n",
             places.join(" or ")
-        )),
-        Err(error) => Err(format!("annotate secret {key} of the seed: {}", chain(&error))),
+        ));
+    };
+    if !is_requested(&secret.metadata) {
+        announce(&format!(
+            "To be written to the seed: annotation {OPERATION}={OPERATION_REBOOTSTRAP} of Secret {key}\n"
+        ));
+        let patch = Patch::annotation(OPERATION, OPERATION_REBOOTSTRAP);
+        let written = seed.patch::<Value>(&SECRET, &key, &patch);
+        written.map_err(|error| format!("annotate secret {key} of the seed: {}", chain(&error)))?;
     }
+    Ok(format!(
+        "Secret {key} of the seed is annotated with {OPERATION}={OPERATION_REBOOTSTRAP}. A running agent \
+         gets a new identity within seconds, a stopped agent gets it when it starts. The present identity works until then. \
+         The agent requests the new one with the bootstrap kubeconfig in {}.\n",
+        places.join(" or ")
+    ))
+}
+
+/// Whether an earlier request waits for the agent.
+fn is_requested(secret: &ObjectMeta) -> bool {
+    secret.annotations.get(OPERATION).is_some_and(|operation| operation == OPERATION_REBOOTSTRAP)
 }

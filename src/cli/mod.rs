@@ -65,8 +65,12 @@ pub struct Io<'a> {
 /// Looks up a variable of the environment.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// Gets each write of a command before it is sent.
+type Announce<'a> = &'a mut dyn FnMut(&str);
+
 /// Requests a new identity, with the variables that the unit of systemd adds to those of the process.
-type Rebootstrap<'a> = &'a dyn Fn(&LoadedConfig, Vec<(String, String)>) -> Result<String, String>;
+type Rebootstrap<'a> =
+    &'a dyn Fn(&LoadedConfig, Vec<(String, String)>, Announce<'_>) -> Result<String, String>;
 
 /// Limits the memory and processor time of a process that only renders: charts come from outside.
 pub fn limit_process(args: &[OsString]) {
@@ -117,7 +121,9 @@ fn perform(
                 if let Some(other) = handed.other_seed(&loaded) {
                     say(io, format_args!("The kubeconfig of the seed is {other}\n"));
                 }
-                rebootstrap(&loaded, handed.variables())
+                rebootstrap(&loaded, handed.variables(), &mut |write| {
+                    let _ = print(io, write);
+                })
             });
             match asked {
                 Ok(Ok(done)) => print(io, &format!("{done}{}", handed.after_bootstrap())),

@@ -23,8 +23,15 @@ fn command_with(input: &str, line: &str, variables: &[(&str, &str)]) -> Ended {
     let variable =
         |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
     let args = line.split_whitespace().map(OsString::from).collect();
-    let rebootstrap = |loaded: &LoadedConfig, _| match loaded.settings.edge.bootstrap_keep {
-        true => Ok("done\n".to_owned()),
+    let rebootstrap = |loaded: &LoadedConfig, _: Vec<_>, announce: &mut dyn FnMut(&str)| match loaded
+        .settings
+        .edge
+        .bootstrap_keep
+    {
+        true => {
+            announce("to be written\n");
+            Ok("done\n".to_owned())
+        }
         false => Err("nowhere".to_owned()),
     };
     let code = main(args, &variable, &mut io, &rebootstrap, |it, _| {
@@ -240,11 +247,11 @@ fn a_new_identity_is_asked_for() {
     assert_eq!((ended.code, ended.errors.as_str()), (1, "gardenlet rebootstrap: nowhere\n"));
     let file = TempFile::new("keeping", format!("{GOOD}{garden}edge: {{bootstrap: {{keep: true}}}}\n"));
     let ended = command(&format!("rebootstrap --config={}", file.name()), &[]);
-    assert_eq!((ended.code, ended.output.as_str()), (0, "done\n"));
+    assert_eq!((ended.code, ended.output.as_str()), (0, "to be written\ndone\n"));
     let unread = "/etc/gardenlet/config.yaml: the configuration cannot be read";
     assert!(command("rebootstrap", &[]).errors.contains(unread));
     let ended = command("rebootstrap", &[("GARDENLET_CONFIG", &file.name())]);
-    assert_eq!((ended.code, ended.output.as_str()), (0, "done\n"));
+    assert_eq!((ended.code, ended.output.as_str()), (0, "to be written\ndone\n"));
 }
 
 #[test]
@@ -469,7 +476,7 @@ fn an_output_that_cannot_be_written_is_a_failure() {
         let mut io =
             Io { input: &mut io::empty(), is_terminal: false, output, errors: &mut errors, colour: false };
         let args = line.split_whitespace().map(OsString::from).collect();
-        let code = main(args, &|_| None, &mut io, &|_, _| Err(String::new()), |_, _| 7);
+        let code = main(args, &|_| None, &mut io, &|_, _, _| Err(String::new()), |_, _| 7);
         (code, String::from_utf8(errors).unwrap())
     };
     for line in &lines {
@@ -493,7 +500,7 @@ fn a_configuration_is_valid_in_green() {
         colour: true,
     };
     let args = ["config", "validate", "--config", &file.name()].map(OsString::from).to_vec();
-    let code = main(args, &|_| None, &mut io, &|_, _| Err(String::new()), |_, _| 7);
+    let code = main(args, &|_| None, &mut io, &|_, _, _| Err(String::new()), |_, _| 7);
     let expected = format!("{} is \u{1b}[32mvalid\u{1b}[0m\n", file.name());
     assert_eq!((code, String::from_utf8(output).unwrap()), (0, expected));
 }

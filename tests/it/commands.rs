@@ -19,7 +19,9 @@ pub fn command_with(
     printed(answer, |io| {
         let variable = |name: &str| variables.get(name).cloned();
         let args = words.iter().map(Into::into).collect();
-        let nobody = |_: &LoadedConfig, _: Vec<(String, String)>| unreachable!("no identity is needed");
+        let nobody = |_: &LoadedConfig, _: Vec<(String, String)>, _: &mut dyn FnMut(&str)| {
+            unreachable!("no identity is needed")
+        };
         cli::main(args, &variable, io, &nobody, |_, _| unreachable!("no agent is started"))
     })
 }

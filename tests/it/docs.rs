@@ -231,7 +231,9 @@ impl Desk {
             args.push(format!("--address={}:2728", self.agent.probes));
         }
         let variable = |name: &str| environment.get(name).cloned();
-        let rebootstrap = |loaded: &LoadedConfig, _| app::ask_for_identity(loaded, environment.clone());
+        let rebootstrap = |loaded: &LoadedConfig, _: Vec<_>, announce: &mut dyn FnMut(&str)| {
+            app::ask_for_identity(loaded, environment.clone(), announce)
+        };
         // An agent runs already: this command would start it with the same settings.
         let run = |_: LoadedConfig, _: &Path| cli::SUCCESS;
         let words = args.iter().map(Into::into).collect();

@@ -99,7 +99,7 @@ fn the_chart_allows_what_the_manifest_beside_it_allows() {
         objects.iter().filter(is_access).map(of).collect::<BTreeMap<_, _>>()
     };
     let manifest = access(&objects(include_str!("../../packaging/rbac.yaml")));
-    assert_eq!(manifest.len(), 17);
+    assert_eq!(manifest.len(), 18);
     assert_eq!(access(&rendered("bootstrap")), manifest);
 }
 

@@ -16,6 +16,7 @@ use crate::commands::{command, printed};
 use crate::story_operating::{Desk, equip};
 use crate::world::{Options, World, wait_for};
 use support::encoding::{base64, from_base64};
+use support::http::record::Recorded;
 use support::json::text;
 
 const UNIT: &str = include_str!("../../packaging/systemd/gardenlet.service");
@@ -50,11 +51,20 @@ fn bootstrap_kubeconfig(world: &World) -> String {
     world.file("bootstrap.kubeconfig", &world.garden.bootstrap_kubeconfig(&token)).display().to_string()
 }
 
+/// An agent gets its identity, and stops. It has used the Secret up, which [`host`] deletes.
+fn let_an_agent_join(world: &World) {
+    let agent = world.agent();
+    world.wait_until_ready();
+    agent.stop();
+    world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": BOOTSTRAP.1, "namespace": BOOTSTRAP.0}, "stringData": {"kubeconfig": "x"}})]);
+}
+
 /// The command `rebootstrap`: its exit code and all it prints.
 fn rebootstrap(desk: &Desk<'_>) -> (u8, String) {
     let variables: SortedMap<String, String> = desk.variables.clone().into_iter().collect();
-    let act = |loaded: &LoadedConfig, of_unit: Vec<(String, String)>| {
-        app::ask_for_identity(loaded, variables.clone().into_iter().chain(of_unit).collect())
+    let act = |loaded: &LoadedConfig, of_unit: Vec<(String, String)>, announce: &mut dyn FnMut(&str)| {
+        app::ask_for_identity(loaded, variables.clone().into_iter().chain(of_unit).collect(), announce)
     };
     let args = ["rebootstrap", "--config", desk.config.as_str()].map(Into::into).to_vec();
     let variable = |name: &str| desk.variables.get(name).cloned();
@@ -144,11 +154,7 @@ fn commands_by_hand_tell_that_they_use_another_kubeconfig_than_the_unit() {
 #[test]
 fn a_new_identity_is_requested_with_the_credential_of_the_unit() {
     let world = World::start(&Options::real("by-hand-again"));
-    let agent = world.agent();
-    world.wait_until_ready();
-    agent.stop();
-    world.seed.apply(&[json!({"apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": BOOTSTRAP.1, "namespace": BOOTSTRAP.0}, "stringData": {"kubeconfig": "x"}})]);
+    let_an_agent_join(&world);
     let desk = host(&world);
     bootstrap_kubeconfig(&world);
     drop_in(&world);
@@ -158,6 +164,38 @@ fn a_new_identity_is_requested_with_the_credential_of_the_unit() {
     assert_eq!(secret["metadata"]["annotations"]["gardener.cloud/operation"], "rebootstrap");
     let told = desk.explain(&["seed/by-hand-again"]);
     assert!(told.starts_with("Seed by-hand-again (garden): "), "{told}");
+}
+
+/// The command names its write before it sends it, and a request that waits for the agent is not written again.
+#[test]
+fn the_role_for_a_new_identity_suffices() {
+    let world = World::start(&Options::real("by-hand-modest"));
+    let_an_agent_join(&world);
+    let role = "gardener.cloud:system:gardenlet:rebootstrap";
+    let person = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "somebody"});
+    world.seed.apply(&[json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": "somebody", "namespace": "garden"}, "subjects": [person],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role}})]);
+    let mut desk = host(&world);
+    drop_in(&world);
+    bootstrap_kubeconfig(&world);
+    let own = world.file("somebody.kubeconfig", &world.seed.kubeconfig_for("somebody", &[]));
+    desk.variables.insert("KUBECONFIG".to_owned(), own.display().to_string());
+    let writes = |mark: usize| {
+        let sent = world.seed.requests_since(mark).into_iter();
+        let sent = sent.filter(|request| request.user == "somebody");
+        assert!(sent.clone().all(|request| request.status != 403), "{:?}", world.seed.requests_since(mark));
+        sent.filter(Recorded::is_write).count()
+    };
+    let announced = "To be written to the seed: annotation gardener.cloud/operation=rebootstrap of Secret \
+                     garden/gardenlet-kubeconfig\n";
+    for is_first in [true, false] {
+        let mark = world.seed.request_count();
+        let (code, told) = rebootstrap(&desk);
+        assert_eq!((code, told.contains(announced)), (0, is_first), "{told}");
+        assert!(told.contains("Secret garden/gardenlet-kubeconfig of the seed is annotated"), "{told}");
+        assert_eq!(writes(mark), usize::from(is_first), "{told}");
+    }
 }
 
 #[test]

@@ -240,7 +240,7 @@ fn the_command_for_a_new_identity() {
     let agent = world.agent_with(&config);
     world.wait_until_ready();
     let before = world.certificate_pem().unwrap();
-    let ask = || app::rebootstrap(&agent.settings(), &environment(&world));
+    let ask = || app::rebootstrap(&agent.settings(), &environment(&world), &mut |_| {});
     let refusal = ask().unwrap_err();
     assert!(refusal.contains("secret garden/gardenlet-kubeconfig-bootstrap of the seed"), "{refusal}");
     let operation = || {

@@ -18,11 +18,11 @@ gardener.cloud:system:gardenlet{{ with .part }}:{{ . }}{{ end }}
 {{- end }}
 
 {{- /* The binding of a role to the agent's ServiceAccount, and the head of the role; cluster-wide without a namespace. A
-kubeconfig for the seed has its own user, which needs its own binding. */ -}}
+kubeconfig for the seed has its own user, which needs its own binding. An unbound role has none. */ -}}
 {{- define "gardenlet.role" -}}
 {{- $kind := ternary "Role" "ClusterRole" (ne .namespace "") -}}
 {{- $name := include "gardenlet.clusterName" . -}}
-{{- if not (.root.Values.config.seedClientConnection).kubeconfig -}}
+{{- if not (or .unbound (.root.Values.config.seedClientConnection).kubeconfig) -}}
 {{- include "gardenlet.access" (dict "root" .root "kind" (printf "%sBinding" $kind) "name" $name "namespace" .namespace) }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
