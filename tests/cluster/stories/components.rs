@@ -160,8 +160,8 @@ fn touch(client: &Client, tries: u32) -> Result<()> {
     Ok(())
 }
 
-/// Creates an object, writes its status, and finds both unchanged.
-/// A sample without the fields that have defaults names its spec with them in the annotation `stored`.
+/// Creates an object, writes its status, and finds both unchanged. If a sample lacks fields that have defaults, its annotation
+/// `stored` has the spec with them.
 fn accepted(client: &Client, sample: &Value) -> Result<()> {
     let (resource, namespace, name) = place(sample)?;
     let mut live: Value = client.create(&resource, namespace, sample)?;

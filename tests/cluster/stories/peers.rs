@@ -163,7 +163,7 @@ pub(crate) fn large(lab: &mut Lab) -> Result<()> {
     Ok(())
 }
 
-/// The highest memory without files that a process has needed until now, in bytes; 0 once it has become etcd.
+/// The memory without files that a process uses now, in bytes; 0 once it has become etcd.
 fn memory_of_agent(process: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let field =

@@ -5,7 +5,8 @@
 //! - etcd-main starts as that of an agent does (`etcd.rs`), with the newest snapshot of its store. It starts empty if there is none.
 //! - A [`Sidecar`] answers at port 8080 of Service etcd-main-client with the certificate of etcd: it takes snapshots, and tells of them. It
 //!   asks for no credentials.
-//! - An EtcdCopyBackupsTask copies all snapshots. If it is told to, it waits five minutes for a final one. It copies then what there is, which may be nothing.
+//! - An EtcdCopyBackupsTask copies all snapshots. With `waitForFinalSnapshot` it first waits five minutes for a final one. If there are no
+//!   snapshots, it copies nothing and succeeds.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
