@@ -326,8 +326,15 @@ fn the_last_snapshot_of_one_seed_starts_an_etcd_on_another() {
     assert_eq!(run.code, Some(0), "{}", run.errors);
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true"), ("GARDENLET_ETCD_AT_LEAST", "43")]);
     assert!(run.code == Some(1) && run.errors.contains(said::OLDER), "{}", run.errors);
-    let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true"), ("GARDENLET_ETCD_AT_LEAST", "x")]);
-    assert!(run.errors.contains("GARDENLET_ETCD_AT_LEAST=x: expected a revision"), "{}", run.errors);
+    let left = scene.root.join("result").display().to_string();
+    let run = start(&[
+        ("GARDENLET_ETCD_NEVER_EMPTY", "true"),
+        ("GARDENLET_ETCD_AT_LEAST", "x"),
+        ("GARDENLET_ETCD_RESULT", &left),
+    ]);
+    let cause = "GARDENLET_ETCD_AT_LEAST=x: expected a revision";
+    assert!(run.errors.contains(cause) && run.left["error"] == cause, "{}, {}", run.errors, run.left);
+    assert_eq!(run.left["unusable"], false);
     // This data directory is no database that opens.
     scene.to.objects().clear();
     let run = start(&[("GARDENLET_ETCD_NEVER_EMPTY", "true")]);

@@ -106,10 +106,15 @@ const fn is_of_snapshots(error: &Error) -> bool {
     }
 }
 
-/// The revision that restored data must reach; 0 if nothing is demanded.
-fn at_least(variable: Variable<'_>) -> Result<u64, Error> {
-    let Some(text) = variable(AT_LEAST) else { return Ok(0) };
-    text.parse().map_err(|_| Error::Unusable(format!("{AT_LEAST}={text}: expected a revision")))
+/// Which snapshot may be restored. Errors: the variable with the revision has no number.
+fn demand(variable: Variable<'_>, is_never_empty: bool) -> Result<SnapshotDemand, Error> {
+    if !is_never_empty {
+        return Ok(SnapshotDemand::NewestWhole);
+    }
+    let Some(text) = variable(AT_LEAST) else { return Ok(SnapshotDemand::OnlyNewest { revision: 0 }) };
+    let revision =
+        text.parse().map_err(|_| Error::Unusable(format!("{AT_LEAST}={text}: expected a revision")))?;
+    Ok(SnapshotDemand::OnlyNewest { revision })
 }
 
 /// Prepares the data directory and replaces this process by etcd.
@@ -118,15 +123,12 @@ fn start(io: &mut Io<'_>, task: &Start, variable: Variable<'_>) -> Result<u8, Er
     let is_never_empty = variable(NEVER_EMPTY).is_some_and(|value| value == "true");
     let begun = Clock::system().now();
     let open = || filled(store(&task.store, variable)?, is_never_empty);
-    let accepted = if is_never_empty {
-        SnapshotDemand::OnlyNewest { revision: at_least(variable)? }
-    } else {
-        SnapshotDemand::NewestWhole
-    };
-    let prepared = restore::prepare(&task.place, accepted, open, &mut tell);
+    let accepted = demand(variable, is_never_empty);
+    let is_demand_clear = accepted.is_ok();
+    let prepared = accepted.and_then(|accepted| restore::prepare(&task.place, accepted, open, &mut tell));
     if let Err(error) = &prepared {
         let mut result = failure(&chain(error), begun);
-        result[UNUSABLE] = json!(is_of_snapshots(error));
+        result[UNUSABLE] = json!(is_demand_clear && is_of_snapshots(error));
         leave(io, "start", variable(RESULT).as_deref().map(Path::new), &result);
     }
     let mut tell = |text: &str| say(io, format_args!("gardenlet etcd start: {text}\n"));
