@@ -8,13 +8,15 @@ BOARDS = [MACHINE, "armv7"]
 ALL_BOARDS = ["x86_64", "aarch64", "armv7", "armv6", "riscv64"]
 # Stories wait more than they compute: three for each processor.
 THREADS = f"--test-threads={3 * (os.cpu_count() or 1)}"
+# Each of these runs a garden and two seeds, many times over: more of them at once exhaust the processors, and then fail.
+FEW_THREADS = f"--test-threads={os.cpu_count() or 1}"
 ROLE_USES = LOGS / "role-uses"
 HELM, KUBECTL = CACHE / "bin/helm", CACHE / "bin/kubectl"
 
 # A failed story of these lanes and parts runs once more, alone, when all of them are done, except in these programs.
 SECOND_CHANCE = (
     "it", "playground", "page", "charts", "boards", "packages", "cluster",
-    "crash", "crash-shoots", "libc", "servers", "seed", "shoots", "kubernetes", "gardener",
+    "moves", "crash", "crash-shoots", "libc", "servers", "seed", "shoots", "kubernetes", "gardener",
 )
 ONE_CHANCE = ("armv7-unit",)
 # These lanes print all figures of speed, the others only those above their limits.
@@ -30,8 +32,11 @@ CRASHES_OF_SHOOTS = [
 ]
 
 
-def it(name="it", words=()):
-    return Libtest(name, [THREADS, *words], {"GARDENLET_ROLE_USES": str(ROLE_USES)}, program="it")
+MOVES_OF_SHOOTS = ["story_shoot_move", "story_shoot_lost"]
+
+
+def it(name="it", words=(), threads=THREADS):
+    return Libtest(name, [threads, *words], {"GARDENLET_ROLE_USES": str(ROLE_USES)}, program="it")
 
 
 def cluster(part):
@@ -71,7 +76,8 @@ LANES = {
 # both libcs would take hours.
 PARTS = {
     "doubles": [Libtest("doubles")],
-    "it": [it(words=["--skip=changes_nothing"])],
+    "it": [it(words=["--skip=changes_nothing", *(f"--skip={word}" for word in MOVES_OF_SHOOTS)])],
+    "moves": [it("moves", [*MOVES_OF_SHOOTS, "--skip=changes_nothing"], FEW_THREADS)],
     "crash": [it("crash", ["changes_nothing", "--skip=story_shoot"])],
     "crash-shoots": [it("crash-shoots", CRASHES_OF_SHOOTS)],
     "libc": [
