@@ -246,6 +246,7 @@ impl CareReconciler {
             managed: &managed,
             duty: Duty {
                 has_own_applier: self.site.settings.edge.resource_manager == ResourceManager::External,
+                has_workers: basis.has_workers,
             },
             applier: look.applier.as_deref(),
         };
