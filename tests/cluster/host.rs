@@ -22,15 +22,19 @@ use crate::node::{self, Containers, NodeSettings};
 use crate::process::{self, Process};
 
 /// The address of the host.
-const ADDRESS: &str = "10.67.0.2";
-/// The same.
-const ADDRESS_BYTES: [u8; 4] = [10, 67, 0, 2];
+pub(crate) const ADDRESS: [u8; 4] = [10, 67, 0, 2];
+/// The same as text.
+const ADDRESS_TEXT: &str = "10.67.0.2";
 /// Its name as a node.
 pub(crate) const NAME: &str = "h1";
-const CABLE: Cable = Cable { name: "host", inside: "10.67.0.1", outside: ADDRESS };
+const CABLE: Cable = Cable { name: "host", inside: "10.67.0.1", outside: ADDRESS_TEXT };
 /// Nothing outside of the host has a route to its pods.
-const SETTINGS: NodeSettings =
-    NodeSettings { name: NAME, address: ADDRESS, pod_range: "100.96.0.0/24", dns_address: "100.64.0.10" };
+const SETTINGS: NodeSettings = NodeSettings {
+    name: NAME,
+    address: ADDRESS_TEXT,
+    pod_range: "100.96.0.0/24",
+    dns_address: "100.64.0.10",
+};
 const DAY_S: i64 = 86_400;
 
 /// It ends when dropped.
@@ -51,7 +55,7 @@ impl Host {
     /// `server` is the URL of the Shoot.
     pub(crate) fn start(lab: &Lab, plane: &str, server: &str, components: &[Component]) -> Result<Self> {
         let machine = Machine::with_mounts(lab, &CABLE)?;
-        machine.ip(&format!("route add default via {} src {ADDRESS}", CABLE.inside))?;
+        machine.ip(&format!("route add default via {} src {ADDRESS_TEXT}", CABLE.inside))?;
         refuse_connections(lab)?;
         let containers = Containers::on(lab, SETTINGS, machine)?;
         components.iter().try_for_each(|component| containers.import_component(lab, component))?;
@@ -68,7 +72,7 @@ impl Host {
 fn refuse_connections(lab: &Lab) -> Result<()> {
     for chain in ["OUTPUT", "FORWARD"] {
         let mut command = lab.environment.command("iptables")?;
-        command.args(["--wait", "--insert", chain, "--destination", ADDRESS, "--protocol", "tcp"]);
+        command.args(["--wait", "--insert", chain, "--destination", ADDRESS_TEXT, "--protocol", "tcp"]);
         command.args(["--match", "conntrack", "--ctstate", "NEW", "--jump", "REJECT"]);
         process::run(command.args(["--reject-with", "tcp-reset"]))?;
     }
@@ -131,7 +135,7 @@ impl Authorities<'_> {
         let now = self.seed.clock().now().unix();
         let template = CertificateTemplate {
             subject: subject(user, &[group.to_owned()]),
-            names: ServerNames { dns: vec![NAME.to_owned()], addresses: vec![IpAddr::from(ADDRESS_BYTES)] },
+            names: ServerNames { dns: vec![NAME.to_owned()], addresses: vec![IpAddr::from(ADDRESS)] },
             not_before_unix_s: now - 60,
             not_after_unix_s: now + DAY_S,
             usage: Some(usage),

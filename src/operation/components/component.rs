@@ -29,8 +29,8 @@ pub(crate) struct Component {
     /// Whether condition `ControlPlaneHealthy` demands its workloads, if the Shoot has the component. Its ManagedResources count by their class and label, like
     /// those of extensions.
     pub(crate) is_required: fn(Duty) -> bool,
-    /// What it adds to the pod of the API server of a Shoot with workers.
-    pub(crate) beside_server: fn(&Work) -> Result<Option<ServerAddition>, Failed>,
+    /// What it adds to each pod of the API server of a Shoot with workers. The number is that of its replicas.
+    pub(crate) beside_server: fn(&Work, i64) -> Result<Option<ServerAddition>, Failed>,
     /// Its tasks when a Shoot is created, reconciled or restored.
     pub(crate) create: &'static [Row],
     /// Its tasks when a Shoot leaves for another seed. What only the API server of the Shoot can write stays in its etcd.
@@ -105,7 +105,7 @@ impl Component {
         workloads: &[],
         stops: Turn::Client,
         is_required: |_| true,
-        beside_server: |_| Ok(None),
+        beside_server: |_, _| Ok(None),
         create: &[],
         migrate: &[],
         delete: &[],

@@ -53,12 +53,12 @@ pub fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certific
     COMPONENTS.iter().flat_map(|component| (component.certificates)(view, outside)).collect()
 }
 
-/// What all components add to the pod of the API server; `None` without workers.
-fn beside_server(work: &Work) -> Result<Option<Vec<ServerAddition>>, Failed> {
+/// What all components add to each pod of the API server, which has that many replicas; `None` without workers.
+fn beside_server(work: &Work, replicas: i64) -> Result<Option<Vec<ServerAddition>>, Failed> {
     if !work.view.has_workers {
         return Ok(None);
     }
-    let additions = COMPONENTS.iter().map(|component| (component.beside_server)(work));
+    let additions = COMPONENTS.iter().map(|component| (component.beside_server)(work, replicas));
     additions.filter_map(Result::transpose).collect::<Result<_, _>>().map(Some)
 }
 

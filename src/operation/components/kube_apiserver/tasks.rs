@@ -308,7 +308,7 @@ fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         secrets: &super::volumes(made),
         encryption: &configuration,
         texts: work.results.texts.need("the settings of the API server have not been read yet")?,
-        nodes: beside_server(work)?.as_deref(),
+        nodes: beside_server(work, wanted)?.as_deref(),
     })?;
     let workload = objects.0.last_mut().map(|(_, deployment)| deployment);
     pods::set(pods::availability(work)?.as_ref(), workload);

@@ -17,9 +17,9 @@ use crate::shoot::rotation::CA_TUNNEL;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, ShootView};
 
-use super::super::pods;
+use super::super::evidence::only_in_the_log;
 use super::super::row::Row;
-use super::super::times::{FIVE_SECONDS, SHORT};
+use super::super::times::{FIFTEEN_MINUTES, FIVE_SECONDS, SHORT};
 use super::super::work::Work;
 use super::component::{Component, ServerAddition};
 use super::managed_resource;
@@ -47,11 +47,11 @@ pub(super) static COMPONENT: Component = Component {
         Row::new(
             "Waiting until the Kubernetes API server can connect to the Shoot workers",
             probe::wait,
-            probe::seen,
+            only_in_the_log,
         )
         .after(&["Deploying konnectivity-agent system component", "Deploying shoot system resources"])
         .when(|facts| facts.has_workers && facts.waits_awake())
-        .within(super::super::times::FIFTEEN_MINUTES)
+        .within(FIFTEEN_MINUTES)
         .last(),
     ],
     ..Component::NONE
@@ -74,12 +74,12 @@ fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate>
     std::iter::once(agent).chain(server).collect()
 }
 
-fn beside_server(work: &Work) -> Result<Option<ServerAddition>, Failed> {
+fn beside_server(work: &Work, replicas: i64) -> Result<Option<ServerAddition>, Failed> {
     let made = work.secrets()?;
     Ok(Some(addition(&ServerInput {
         namespace: work.plane(),
         image: &work.env.images.find(SERVER, &work.view.kubernetes_version)?,
-        replicas: pods::replicas(work),
+        replicas,
         ca: made.bundle(CA_TUNNEL),
         certificate: made.current(SERVER),
     })))

@@ -8,7 +8,6 @@ use crate::base::error::chain;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Method};
 
-use super::super::super::evidence::{LookResult, Looker, only_in_the_log};
 use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
 
@@ -41,9 +40,4 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
 fn is_ready(node: &Value) -> bool {
     let all = node["status"]["conditions"].as_array().into_iter().flatten();
     all.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-}
-
-/// It is seen in the cluster of the Shoot only.
-pub(super) fn seen(seen: &Looker<'_>) -> LookResult {
-    only_in_the_log(seen)
 }

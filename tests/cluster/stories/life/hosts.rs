@@ -1,17 +1,22 @@
 //! Shoots with a pool of hosts.
 
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
 use serde_json::{Value, json};
 
+use super::end;
 use super::owner::Owner;
 use super::scene::Scene;
-use super::{Name, PROJECT, shoot, starts_again, succeeded};
+use super::{Name, PROJECT, shoot, succeeded};
 use crate::failure::{Failure, Result, ensure};
 use crate::host::{self, Host};
 use crate::image;
 use crate::lab::Lab;
 use crate::outside;
+use crate::stories::steps;
 use crate::wait;
 
 /// The Shoot with a pool.
@@ -19,6 +24,9 @@ const POOL: Name = Name("h");
 /// An image that the kubelet of a host needs for each pod, and those of the pods.
 const ON_HOST: [image::Component; 1] = [image::TUNNEL_AGENT];
 const IN_SEED: [image::Component; 2] = [image::SCHEDULER, image::TUNNEL_SERVER];
+const KUBELET_PORT: u16 = 10_250;
+const DIAL_WITHIN: Duration = Duration::from_secs(5);
+const ACCOUNT_WITHIN_S: u64 = 60;
 const NODE_READY_WITHIN_S: u64 = 120;
 const POD_READY_WITHIN_S: u64 = 120;
 
@@ -26,8 +34,9 @@ const POD_READY_WITHIN_S: u64 = 120;
 /// tunnel, and nothing does without the agent of the tunnel.
 pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     scene.import(lab, &IN_SEED)?;
-    let Scene { garden, agent, site, .. } = scene;
-    starts_again(lab, agent, |config| config["edge"]["hosts"] = json!({"types": ["local"]}))?;
+    let Scene { garden, agent, site, before, .. } = scene;
+    agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": ["local"]}))?;
+    steps::ready(lab, agent)?;
     lab.garden.apply(&pool())?;
     succeeded(lab, garden, agent, (POOL, "Create"))?;
     let owner = Owner::new(lab, garden, POOL, &site.outside)?;
@@ -42,6 +51,13 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
         machine.ensure_running()?;
         let status = owner.kubectl(&["get", "node", host::NAME, "--output", ready])?;
         Ok::<_, Failure>((status == "True").then_some(()))
+    })?;
+    let kubelet = SocketAddr::from((host::ADDRESS, KUBELET_PORT));
+    let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
+    ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
+    // Controllers make it in each new namespace.
+    wait::until("the account of pods", ACCOUNT_WITHIN_S, || {
+        owner.kubectl(&["get", "serviceaccount", "default"]).map(Some)
     })?;
     // The kubelet has the image of each node, and pulls nothing.
     let image = format!("--image={}", image::SERVE);
@@ -62,7 +78,8 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let path = "/api/v1/namespaces/default/pods/served:8080/proxy/";
     let answer = owner.kubectl(&["get", "--raw", path])?;
     ensure(answer.contains("serve\n8080"), || format!("the answer of the pod: {answer}"))?;
-    lab.seed.rolled_out(&POOL.plane(), "deployment/kube-scheduler", 10)
+    // Its kubelet ends the pods.
+    end::goes(lab, garden, agent, (before, POOL))
 }
 
 fn pool() -> Value {
