@@ -31,8 +31,8 @@ pub(crate) use view::{RotationPhase, ShootView, ShootViewSources};
 
 use serde_json::Value;
 
-/// Whether a Shoot has workers that this agent does not serve: they are not hosts of the site. `host_types` are the types of
-/// infrastructure that are.
+/// Whether a Shoot has workers that this agent does not serve: their type of infrastructure is none of `host_types`, whose
+/// nodes are hosts of the site.
 pub(crate) fn has_foreign_workers(shoot: &Value, host_types: &[String]) -> bool {
     has_workers(shoot) && !host_types.iter().any(|known| shoot["spec"]["provider"]["type"] == known.as_str())
 }

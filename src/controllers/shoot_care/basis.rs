@@ -17,7 +17,7 @@ use super::schedule::Schedule;
 pub(super) struct Basis {
     /// Field `spec.hibernation.enabled` of the Shoot.
     pub(super) wants_hibernation: bool,
-    /// It has workers.
+    /// It has pools of workers.
     pub(super) has_workers: bool,
     /// Field `spec.provider.type` of the Shoot.
     pub(super) provider: String,

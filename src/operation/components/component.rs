@@ -1,15 +1,12 @@
 //! What a component says about itself.
 
-use serde_json::Value;
-
-use crate::api::meta::Resource;
-use crate::components::content::push;
 use crate::flow::Failed;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, ShootView};
 
 use super::super::row::Row;
 use super::super::work::Work;
+use super::server_addition::ServerAddition;
 use super::workload::Workload;
 
 /// A part of a Shoot: a workload of its control plane, or objects that the applier writes to its cluster. It is a folder with
@@ -39,30 +36,6 @@ pub(crate) struct Component {
     pub(crate) delete: &'static [Row],
     /// Its tasks when a Shoot is deleted by force, which uses no API server of the Shoot.
     pub(crate) force_delete: &'static [Row],
-}
-
-/// What a component adds to the pod of the API server.
-#[derive(Clone, PartialEq, Debug, Default)]
-pub struct ServerAddition {
-    /// Containers beside the server.
-    pub containers: Vec<Value>,
-    /// Volumes of the pod. They name their Secrets and ConfigMaps.
-    pub volumes: Vec<Value>,
-    /// Mounts of the server itself.
-    pub mounts: Vec<Value>,
-    /// Arguments of the server.
-    pub arguments: Vec<String>,
-    /// Objects that the volumes name.
-    pub objects: Vec<(Resource, Value)>,
-}
-
-impl ServerAddition {
-    /// Adds everything but the arguments to the spec of a pod. Its first container is the server.
-    pub(super) fn add_to(&self, pod: &mut Value) {
-        self.mounts.iter().for_each(|mount| push(&mut pod["containers"][0]["volumeMounts"], mount.clone()));
-        self.containers.iter().for_each(|container| push(&mut pod["containers"], container.clone()));
-        self.volumes.iter().for_each(|volume| push(&mut pod["volumes"], volume.clone()));
-    }
 }
 
 /// The turn in which workloads of a control plane stop. Each turn waits until the pods of the turns before it are gone, so that

@@ -12,6 +12,7 @@ mod kube_scheduler;
 mod managed_resource;
 pub mod namespaces;
 pub(crate) mod resource_manager;
+pub mod server_addition;
 pub(crate) mod shoot_system;
 mod tunnel;
 pub(crate) mod workload;
@@ -22,7 +23,8 @@ use crate::shoot::{Outside, ShootView};
 use crate::flow::Failed;
 
 use super::work::Work;
-use component::{Component, ServerAddition, Turn};
+use component::{Component, Turn};
+use server_addition::ServerAddition;
 use workload::Workload;
 
 /// All components, in upstream's order.

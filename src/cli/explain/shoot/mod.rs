@@ -52,7 +52,6 @@ pub(super) fn tell(
     let of = garden.find::<Value>(&SEED, &Key::cluster(name))?.unwrap_or_default();
     // The Seed contains the identity of the agent.
     let agent = of["status"]["gardener"].clone();
-    let settings_of_shoots = &settings.controllers.shoot;
     let departure = departure::look(&garden, &seed, shoot, &of);
     let obstacle = departure.as_ref().ok().and_then(Departure::obstacle);
     let (share, is_listed) = (0.0, false);
@@ -60,7 +59,7 @@ pub(super) fn tell(
         shoot,
         seed: &of,
         agent: &agent,
-        settings: settings_of_shoots,
+        settings: &settings.controllers.shoot,
         now,
         share,
         is_listed,

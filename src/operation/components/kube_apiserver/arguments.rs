@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::super::apis;
-use super::super::component::ServerAddition;
+use super::super::server_addition::ServerAddition;
 use super::{CA_KUBELET_PATH, Input, KUBELET_CLIENT_PATH, WILDCARD_PATH, settings};
 use crate::api::meta::text;
 use crate::components::content::{CIPHER_SUITES, switches};

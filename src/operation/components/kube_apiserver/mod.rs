@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::component::ServerAddition;
+use super::server_addition::ServerAddition;
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
 use crate::base::json::json;

@@ -1,7 +1,7 @@
 //! The kube-scheduler of a Shoot with workers: Deployment, Service, PodDisruptionBudget, its configuration, and its
 //! permissions in the cluster of the Shoot.
 //!
-//! Source: `pkg/component/kubernetes/scheduler`.
+//! Source: Gardener's component `pkg/component/kubernetes/scheduler`.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ use super::{controller, managed_resource};
 const NAME: &str = "kube-scheduler";
 /// The folder of its manifests.
 const FOLDER: &str = "kube_scheduler";
-/// Its certificate.
+/// The certificate that it serves with.
 const SERVER: &str = "kube-scheduler-server";
 const MANAGED_RESOURCE: &str = "shoot-core-kube-scheduler";
 
@@ -49,14 +49,14 @@ pub(super) static COMPONENT: Component = Component {
 
 /// The input of the objects.
 #[derive(Clone, Debug)]
-struct Input<'a> {
+struct SchedulerInput<'a> {
     /// The namespace of the control plane.
     namespace: &'a str,
     /// `spec.kubernetes.kubeScheduler` of the Shoot.
     own: &'a Value,
     /// The image of kube-scheduler.
     image: &'a str,
-    /// Replicas.
+    /// How many pods it has.
     replicas: i64,
     /// The Secret with the CAs of its clients.
     client_ca: &'a str,
@@ -81,7 +81,7 @@ fn permissions(namespace: &str) -> Managed {
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (view, made): (_, &ShootSecrets) = (&work.view, work.secrets()?);
-    let [configuration, mut deployment] = fill(&Input {
+    let [configuration, mut deployment] = fill(&SchedulerInput {
         namespace: work.plane(),
         own: &work.shoot["spec"]["kubernetes"]["kubeScheduler"],
         image: &work.env.images.find(NAME, &view.kubernetes_version)?,
@@ -100,7 +100,7 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
 }
 
 /// Its configuration, and the Deployment. Errors: a volume has no Secret or ConfigMap.
-fn fill(input: &Input<'_>) -> Result<[Value; 2], String> {
+fn fill(input: &SchedulerInput<'_>) -> Result<[Value; 2], String> {
     let data = SortedMap::from([("config.yaml".to_owned(), configuration(input.own).to_owned())]);
     let configuration = unique_config_map(input.namespace, "kube-scheduler-config", &data);
     let mut object = controller::deployment(FOLDER, input.namespace, input.image, input.replicas);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn objects(own: &Value) -> [Value; 2] {
-        fill(&Input {
+        fill(&SchedulerInput {
             namespace: "shoot--p--w4",
             own,
             image: "registry.k8s.io/kube-scheduler:v1.34.3",

@@ -21,8 +21,9 @@ use super::super::evidence::only_in_the_log;
 use super::super::row::Row;
 use super::super::times::{FIFTEEN_MINUTES, FIVE_SECONDS, SHORT};
 use super::super::work::Work;
-use super::component::{Component, ServerAddition};
+use super::component::Component;
 use super::managed_resource;
+use super::server_addition::ServerAddition;
 
 mod probe;
 
