@@ -52,6 +52,16 @@ pub(crate) fn object(path: &str) -> Value {
     yaml::parse(&text(path)).expect("a manifest of our own parses")
 }
 
+/// The objects in a file of several manifests.
+pub(crate) fn objects(path: &str) -> Vec<Value> {
+    // As above.
+    let of = |document: yaml::YamlDocument| {
+        #[expect(clippy::expect_used)]
+        document.value.expect("manifests of our own parse")
+    };
+    yaml::parse_all(&text(path)).into_iter().map(of).collect()
+}
+
 /// Renders objects like the golden files of the tests.
 #[cfg(test)]
 pub(crate) fn golden(objects: &[Value]) -> String {

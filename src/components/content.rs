@@ -35,9 +35,12 @@ pub(crate) fn name(object: &Value) -> &str {
 pub(crate) fn annotate_references(workload: &mut Value) {
     let volumes = workload["spec"]["template"]["spec"]["volumes"].as_array().cloned().unwrap_or_default();
     for volume in &volumes {
-        for (kind, name) in
-            [("secret", &volume["secret"]["secretName"]), ("configmap", &volume["configMap"]["name"])]
-        {
+        let own = [("secret", &volume["secret"]["secretName"]), ("configmap", &volume["configMap"]["name"])];
+        let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+        let projected = sources.flat_map(|source| {
+            [("secret", &source["secret"]["name"]), ("configmap", &source["configMap"]["name"])]
+        });
+        for (kind, name) in own.into_iter().chain(projected) {
             let Some(name) = name.as_str() else { continue };
             let key = format!("{REFERENCE_PREFIX}{kind}-{}", &sha256_hex(name.as_bytes())[..8]);
             workload["metadata"]["annotations"][&key] = json!(name);
@@ -64,6 +67,21 @@ pub(crate) fn name_volumes(workload: &mut Value, names: &SortedMap<&str, String>
         }
     }
     Ok(())
+}
+
+/// Adds an entry to a list of a manifest, before the entry with this name.
+pub(crate) fn insert_before(list: &mut Value, next: &str, entry: Value) {
+    let Value::Array(list) = list else { return };
+    let at = list.iter().position(|known| known["name"] == next).unwrap_or(list.len());
+    list.insert(at, entry);
+}
+
+/// Adds an entry to a list of a manifest.
+pub(crate) fn push(list: &mut Value, entry: Value) {
+    match list {
+        Value::Array(list) => list.push(entry),
+        other => *other = Value::Array(vec![entry]),
+    }
 }
 
 /// Formats `--feature-gates` and similar flags: `a=true,b=false`.

@@ -372,4 +372,6 @@ const EDGE: &[Field] = &[
     ])),
     field("edge.exposure.address", Text),
     field("edge.exposure.annotations", Texts).rule(AnnotationKeys),
+    field("edge.hosts.types", List),
+    field("edge.hosts.types[]", Text).rule(Required),
 ];

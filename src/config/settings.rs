@@ -182,6 +182,8 @@ pub struct Edge {
     pub(crate) etcd: Etcd,
     /// How clients reach Shoots from outside the seed.
     pub(crate) exposure: Exposure,
+    /// The types of infrastructure whose nodes are hosts of the site: no extension makes them.
+    pub(crate) host_types: Vec<String>,
 }
 
 /// Field `edge.components` of the configuration.
@@ -409,6 +411,10 @@ impl Edge {
             bootstrap_credential: None,
             etcd: Etcd::read(r.at("etcd"), volume_least),
             exposure: Exposure::read(r.at("exposure")),
+            host_types: r
+                .items("hosts.types")
+                .filter_map(|item| item.value().as_str().map(str::to_owned))
+                .collect(),
         }
     }
 }

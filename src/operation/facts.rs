@@ -13,6 +13,8 @@ use super::requests;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) operation: Operation,
+    /// The Shoot has pools of workers.
+    pub(crate) has_workers: bool,
     /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
     /// of its cluster cannot be deleted while it is hibernated. One that moves is awake, so that each seed shows that its
     /// data is whole.
@@ -48,6 +50,7 @@ impl Facts {
         let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
         Self {
             operation,
+            has_workers: view.has_workers,
             is_hibernated: view.wants_hibernation
                 && matches!(operation, Operation::Create | Operation::Reconcile),
             skips_readiness: !shoot["metadata"]["annotations"]["shoot.gardener.cloud/skip-readiness"]

@@ -45,6 +45,8 @@ pub(super) struct Results {
     pub(super) copied: Slot<u64>,
     /// The address of the API server outside the seed.
     pub(super) outside: Slot<Outside>,
+    /// The port at which agents of the tunnel to the nodes connect, at the same address.
+    pub(super) tunnel_port: Slot<u16>,
     /// How the API server presents itself within the Shoot.
     pub(super) endpoint: Slot<Endpoint>,
     /// The garden objects that the settings of the API server refer to.

@@ -75,7 +75,10 @@ mod tests {
     #[test]
     fn no_write_is_lost_because_a_server_stops_before_its_clients() {
         let names = |turn| stopping(turn).map(Workload::name).collect::<Vec<_>>();
-        assert_eq!(names(Turn::Client), ["gardener-resource-manager", "kube-controller-manager"]);
+        assert_eq!(
+            names(Turn::Client),
+            ["gardener-resource-manager", "kube-scheduler", "kube-controller-manager"]
+        );
         assert_eq!(names(Turn::Server), ["kube-apiserver"]);
         assert_eq!(names(Turn::Store), ["etcd-main", "etcd-events"]);
     }

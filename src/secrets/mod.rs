@@ -23,7 +23,7 @@ mod stored;
 
 pub use config::{SecretConfig, TokenUser};
 pub(crate) use manager::SecretSet;
-pub use manager::{Options, SecretsRotation};
+pub use manager::{Options, SecretsRotation, Signer};
 #[cfg(test)]
 pub(crate) use manager::{SecretStep, SecretsManager};
 pub(crate) use session::KEY_AGAIN;

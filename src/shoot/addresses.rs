@@ -13,6 +13,7 @@ use crate::api::meta::text;
 use crate::base::json::json;
 pub use crate::components::exposure::Outside;
 use crate::components::exposure::{self, KUBE_APISERVER, authority};
+use crate::config::control_plane::ExposureType;
 use crate::pki::issue::ServerNames;
 
 /// The API server for clients outside the cluster: host, and port unless it is 443. Without DNS records,
@@ -45,6 +46,24 @@ pub fn writes_endpoints(services: &[String], advertised: Option<&str>, service: 
         (None, None) => is_ipv6(text(&service["spec"]["clusterIP"])),
     };
     services.first().is_none_or(|range| is_ipv6(range) == advertises_ipv6)
+}
+
+/// Checks that nodes and pods can use the address of an exposure: nodes may have no DNS, and pods reach only addresses.
+/// Errors: what to set.
+pub(crate) fn check_for_nodes(outside: &Outside, kind: ExposureType) -> Result<(), String> {
+    if kind == ExposureType::ClusterIp {
+        return Err("the Shoot has workers, and nodes outside the seed do not reach an exposure of type ClusterIP: set \
+            edge.exposure.type to NodePort or LoadBalancer"
+            .to_owned());
+    }
+    if outside.host.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    Err(format!(
+        "the Shoot has workers, so its API server needs an IP address, and {} is a name: set edge.exposure.address to an IP \
+         address that leads to the nodes of the seed, or use a load balancer that has one",
+        outside.host
+    ))
 }
 
 /// The API server for clients in the cluster: a name without port.
@@ -135,6 +154,22 @@ pub(crate) fn advertised_port(shoot: &Value) -> Option<u16> {
 mod tests {
     use super::super::view::tests::golden;
     use super::*;
+
+    #[test]
+    fn nodes_need_an_address() {
+        use ExposureType::{ClusterIp, LoadBalancer, NodePort};
+        let table = [
+            (NodePort, "192.0.2.7", ""),
+            (LoadBalancer, "2001:db8::7", ""),
+            (NodePort, "edge.example.org", "edge.example.org is a name: set edge.exposure.address"),
+            (LoadBalancer, "lb.example.org", "lb.example.org is a name"),
+            (ClusterIp, "10.0.0.9", "set edge.exposure.type to NodePort or LoadBalancer"),
+        ];
+        for (kind, host, why) in table {
+            let found = check_for_nodes(&at(host, 443), kind).err().unwrap_or_default();
+            assert!(found.contains(why) && found.is_empty() == why.is_empty(), "{host}: {found}");
+        }
+    }
 
     fn at(host: &str, port: u16) -> Outside {
         Outside { host: host.to_owned(), port }

@@ -38,6 +38,17 @@ pub(crate) fn info(view: &ShootView, extensions: &[String]) -> Value {
     if let Some(external) = &view.external {
         info["domain"] = json!(external.domain);
     }
+    if view.has_workers {
+        for (one, all, ranges) in
+            [("podNetwork", "podNetworks", &view.pods), ("nodeNetwork", "nodeNetworks", &view.nodes)]
+        {
+            info[one] = json!(ranges.first().map_or("", String::as_str));
+            info[all] = json!(ranges.join(","));
+        }
+        if !view.egress.is_empty() {
+            info["egressCIDRs"] = json!(view.egress.join(","));
+        }
+    }
     info
 }
 

@@ -8,12 +8,26 @@ use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 use crate::secrets::{Options, SecretsRotation};
 
-/// All CAs of a Shoot, in the order of their creation.
-pub(crate) const AUTHORITIES: [&str; 6] =
+/// The CAs of each Shoot, in the order of their creation.
+const AUTHORITIES: [&str; 6] =
     ["ca", CA_CLIENT, "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
+/// Those of a Shoot with workers in addition.
+const AUTHORITIES_OF_NODES: [&str; 3] = [CA_KUBELET, "ca-metrics-server", CA_TUNNEL];
+
+/// All CAs of the Shoot, in the order of their creation.
+pub(crate) fn authorities(view: &ShootView) -> impl Iterator<Item = &'static str> {
+    let of_nodes = if view.has_workers { &AUTHORITIES_OF_NODES[..] } else { &[] };
+    AUTHORITIES.iter().chain(of_nodes).copied()
+}
 
 /// The client CA. Its name has a checksum from the start.
 pub(crate) const CA_CLIENT: &str = "ca-client";
+/// The CA of the certificates that kubelets serve with, and of the API server's certificate for them.
+pub(crate) const CA_KUBELET: &str = "ca-kubelet";
+/// The CA of the tunnel to the nodes. The name is upstream's, so that a migration and another gardenlet find it.
+pub(crate) const CA_TUNNEL: &str = "ca-vpn";
+/// The key that opens nodes by SSH.
+pub(crate) const SSH_KEYPAIR: &str = "ssh-keypair";
 /// The token of probes. It is rotated together with the CAs.
 pub(crate) const STATIC_TOKEN: &str = "kube-apiserver-static-token";
 /// The key that signs the tokens of ServiceAccounts.
@@ -24,8 +38,12 @@ pub const ENCRYPTION_KEY: &str = "kube-apiserver-etcd-encryption-key";
 /// For [`crate::secrets::Secrets::load`].
 pub fn rotation(view: &ShootView) -> SecretsRotation {
     let of = &view.rotations;
-    let with_authorities = AUTHORITIES.into_iter().chain([STATIC_TOKEN]).map(|name| (name, of.authorities));
-    let keys = [(SERVICE_ACCOUNT_KEY, of.service_account_key), (ENCRYPTION_KEY, of.encryption_key)];
+    let with_authorities = authorities(view).chain([STATIC_TOKEN]).map(|name| (name, of.authorities));
+    let keys = [
+        (SERVICE_ACCOUNT_KEY, of.service_account_key),
+        (ENCRYPTION_KEY, of.encryption_key),
+        (SSH_KEYPAIR, of.ssh_keypair),
+    ];
     let begun = |(name, rotated): (&str, Rotated)| Some((name.to_owned(), rotated.initiated?));
     SecretsRotation { renews_cas: false, initiated: with_authorities.chain(keys).filter_map(begun).collect() }
 }
@@ -70,6 +88,7 @@ mod tests {
         assert!(rotation(&golden("s1")).initiated.is_empty());
         let begun = rotation(&golden("s1-prepared")).initiated;
         assert_eq!(begun.len(), AUTHORITIES.len() + 3);
+        assert_eq!(authorities(&golden("w4")).count(), AUTHORITIES.len() + AUTHORITIES_OF_NODES.len());
         assert!(begun.values().all(|at| at.unix() == 1_795_353_089), "{begun:?}");
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::rotation::{
-    AUTHORITIES, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, STATIC_TOKEN, of_authority, of_key,
+    self, CA_CLIENT, ENCRYPTION_KEY, SERVICE_ACCOUNT_KEY, SSH_KEYPAIR, STATIC_TOKEN, of_authority, of_key,
 };
 use super::view::ShootView;
 use crate::base::sorted::SortedMap;
@@ -12,7 +12,7 @@ use crate::components::exposure::KUBE_APISERVER;
 use crate::flow::Failed;
 use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::secrets::{
-    Error, Options, SecretConfig, SecretEntries, SecretSet, Secrets, StoredSecret, TokenUser,
+    Error, Options, SecretConfig, SecretEntries, SecretSet, Secrets, Signer, StoredSecret, TokenUser,
 };
 
 /// The kubeconfig that pods of the control plane share. Each pod has its own token.
@@ -50,7 +50,12 @@ impl ShootSecrets {
 
     /// PEM texts of the CAs that verify the API server.
     pub fn ca_bundle(&self) -> &[u8] {
-        let bundle = self.0.get("ca").and_then(|set| set.bundle.as_ref());
+        self.bundle_of("ca")
+    }
+
+    /// PEM texts of a CA and of the previous one, while that is valid.
+    pub(crate) fn bundle_of(&self, config: &str) -> &[u8] {
+        let bundle = self.0.get(config).and_then(|set| set.bundle.as_ref());
         bundle.map_or(&[], |bundle| bundle.get("bundle.crt"))
     }
 
@@ -112,9 +117,9 @@ pub fn ensure(
     secrets.ensure(&kubeconfig, &options)?;
     let mut names: Vec<String> = first.iter().map(|(config, _)| config.name().to_owned()).collect();
     names.push(GENERIC_KUBECONFIG.to_owned());
-    for Certificate { config, authority } in certificates {
-        secrets.ensure(config, &signed_by(authority))?;
-        names.push(config.name().to_owned());
+    for certificate in certificates {
+        secrets.ensure(&certificate.config, &certificate.options())?;
+        names.push(certificate.config.name().to_owned());
     }
     let sets = names.into_iter().filter_map(|name| secrets.get(&name).cloned().map(|set| (name, set)));
     Ok(EnsuredSecrets::All(ShootSecrets(sets.collect())))
@@ -144,7 +149,7 @@ fn authorities(view: &ShootView) -> Vec<(SecretConfig, Options)> {
             SecretConfig::Ca { name: name.to_owned(), common_name: common_name.to_owned(), validity: None };
         (config, of_authority(view, name))
     };
-    AUTHORITIES.map(authority).into()
+    rotation::authorities(view).map(authority).collect()
 }
 
 fn keys(view: &ShootView) -> Vec<(SecretConfig, Options)> {
@@ -153,7 +158,7 @@ fn keys(view: &ShootView) -> Vec<(SecretConfig, Options)> {
     // Upstream omits the provider that was once the only one.
     let provider = Some(view.encryption_provider()).filter(|provider| *provider != "aescbc");
     let provider = provider.unwrap_or_default().to_owned();
-    vec![
+    let mut all = vec![
         (
             SecretConfig::EncryptionKey { name: own(ENCRYPTION_KEY), provider, length: 32 },
             of_key(view.rotations.encryption_key),
@@ -166,7 +171,13 @@ fn keys(view: &ShootView) -> Vec<(SecretConfig, Options)> {
             SecretConfig::StaticToken { name: own(STATIC_TOKEN), tokens: [(own(HEALTH_CHECK), user)].into() },
             Options { persist: true, ..Options::default() },
         ),
-    ]
+    ];
+    if view.has_ssh {
+        let config = SecretConfig::RsaKey { name: own(SSH_KEYPAIR), bits: 4_096, for_ssh: true };
+        // Nodes accept the previous key until the next rotation.
+        all.push((config, Options { persist: true, keep_old: true, ..Options::default() }));
+    }
+    all
 }
 
 fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (SecretConfig, Options) {
@@ -182,10 +193,6 @@ fn generic_kubeconfig(view: &ShootView, ca: &[u8]) -> (SecretConfig, Options) {
     (config, Options { keep_old: true, ..Options::default() })
 }
 
-fn signed_by(ca: &str) -> Options {
-    Options { signed_by: Some(ca.to_owned()), ..Options::default() }
-}
-
 /// A certificate of a control plane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Certificate {
@@ -193,6 +200,8 @@ pub struct Certificate {
     pub(crate) config: SecretConfig,
     /// The CA that signs it.
     pub(crate) authority: &'static str,
+    /// Which of the CA's Secrets signs it.
+    signer: Signer,
 }
 
 impl Certificate {
@@ -214,7 +223,19 @@ impl Certificate {
             skip_ca: true,
             with_chain: false,
         };
-        Self { config, authority }
+        Self { config, authority, signer: Signer::ByUsage }
+    }
+
+    fn options(&self) -> Options {
+        let signed_by = Some(self.authority.to_owned());
+        Options { signed_by, signer: self.signer, ..Options::default() }
+    }
+
+    /// The previous CA signs it while that one is valid.
+    #[must_use]
+    pub(crate) const fn by_previous_authority(mut self) -> Self {
+        self.signer = Signer::Old;
+        self
     }
 
     /// The CA follows the certificate in `tls.crt`.
@@ -246,7 +267,7 @@ mod tests {
 
     #[test]
     fn all_secrets_of_a_go_gardenlet_are_created_with_its_names() {
-        for (shoot, part) in [("s1", "created"), ("s1-prepared", "rotated")] {
+        for (shoot, part) in [("s1", "created"), ("s1-prepared", "rotated"), ("w4", "workers")] {
             let view = golden(shoot);
             let mut manager = SecretsManager::new("gardenlet", vec![], &rotation(&view), NOW).unwrap();
             let golden = secrets(part);
@@ -278,7 +299,9 @@ mod tests {
     fn a_move_must_not_make_keys_anew() {
         let view = golden("s1");
         let all = lost(&view, |_| false);
-        assert_eq!(all.len(), AUTHORITIES.len() + 3);
+        assert_eq!(all.len(), 6 + 3);
+        let of_nodes = lost(&golden("w4"), |name| all.iter().any(|known| known == name));
+        assert_eq!(of_nodes.join(" "), "ca-kubelet ca-metrics-server ca-vpn ssh-keypair");
         let table: [(&[&str], &[&str]); 3] = [
             (&[], &[]),
             (&["ca"], &["ca"]),

@@ -11,6 +11,8 @@ use crate::format::base64;
 use crate::format::cidr::Cidr;
 use crate::format::time::parse_rfc3339;
 
+use super::has_workers;
+
 /// The DNS provider that writes no records.
 pub(crate) const UNMANAGED: &str = "unmanaged";
 
@@ -131,9 +133,11 @@ pub(crate) struct Rotations {
     pub(crate) service_account_key: Rotated,
     /// Field `etcdEncryptionKey` of this section.
     pub(crate) encryption_key: Rotated,
+    /// Field `sshKeypair` of this section. It has no phases.
+    pub(crate) ssh_keypair: Rotated,
 }
 
-/// A Shoot without workers, on its Seed.
+/// A Shoot on its Seed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ShootView {
     /// Namespace in the garden.
@@ -155,8 +159,18 @@ pub struct ShootView {
     pub(crate) region: String,
     /// Field `spec.kubernetes.version` of the Shoot.
     pub(crate) kubernetes_version: String,
+    /// Whether it has pools of workers.
+    pub(crate) has_workers: bool,
+    /// Whether a key opens its nodes by SSH (`spec.provider.workersSettings.sshAccess`).
+    pub(crate) has_ssh: bool,
     /// CIDR ranges of Services: those of the spec, then others in the status.
     pub(crate) services: Vec<String>,
+    /// CIDR ranges of pods, in the same order; empty without workers.
+    pub(crate) pods: Vec<String>,
+    /// CIDR ranges of nodes. They may be unknown until an extension has made the infrastructure.
+    pub(crate) nodes: Vec<String>,
+    /// CIDR ranges from which the nodes reach other networks (`status.networking.egressCIDRs`).
+    pub(crate) egress: Vec<String>,
     /// Field `spec.hibernation.enabled` of the Shoot.
     pub(crate) wants_hibernation: bool,
     /// Field `status.hibernated` of the Shoot.
@@ -222,7 +236,13 @@ impl ShootView {
             provider: own(&spec["provider"]["type"]),
             region: own(&spec["region"]),
             kubernetes_version: own(&kubernetes["version"]),
-            services: services(spec, status),
+            has_workers: has_workers(shoot),
+            has_ssh: has_workers(shoot)
+                && spec["provider"]["workersSettings"]["sshAccess"]["enabled"] != false,
+            services: ranges(spec, status, "services"),
+            pods: ranges(spec, status, "pods"),
+            nodes: ranges(spec, status, "nodes"),
+            egress: texts(&status["networking"]["egressCIDRs"]),
             wants_hibernation: spec["hibernation"]["enabled"] == true,
             is_hibernated: status["hibernated"] == true,
             failure_tolerance: own(&spec["controlPlane"]["highAvailability"]["failureTolerance"]["type"]),
@@ -241,6 +261,7 @@ impl ShootView {
                 authorities: Rotated::read(&rotation["certificateAuthorities"]),
                 service_account_key: Rotated::read(&rotation["serviceAccountKey"]),
                 encryption_key: Rotated::read(&rotation["etcdEncryptionKey"]),
+                ssh_keypair: Rotated::read(&rotation["sshKeypair"]),
             },
             extensions: spec["extensions"].clone(),
             kubernetes: kubernetes.clone(),
@@ -302,10 +323,9 @@ fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().map(|item| text(item).to_owned()).collect()
 }
 
-fn services(spec: &Value, status: &Value) -> Vec<String> {
-    let mut all: Vec<String> =
-        spec["networking"]["services"].as_str().map(str::to_owned).into_iter().collect();
-    for range in texts(&status["networking"]["services"]) {
+fn ranges(spec: &Value, status: &Value, network: &str) -> Vec<String> {
+    let mut all: Vec<String> = spec["networking"][network].as_str().map(str::to_owned).into_iter().collect();
+    for range in texts(&status["networking"][network]) {
         if !all.contains(&range) {
             all.push(range);
         }

@@ -37,6 +37,8 @@ int main(int argc, char **argv) {
   int server = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
   setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[2]))};
+  printf("serves port %s\n", argv[2]);
+  fflush(stdout);
   if (bind(server, (struct sockaddr *)&address, sizeof address) || listen(server, 16)) return perror("listen"), 1;
   for (;;) {
     int client = accept(server, NULL, NULL);

@@ -29,6 +29,8 @@ const CONTROL_PLANE: &[&str] = &[
 ];
 /// The same in the next minor version.
 const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
+/// The programs of a Shoot with nodes besides.
+const NODES: &[&str] = &[image::SCHEDULER.program, image::TUNNEL_SERVER.program, image::TUNNEL_AGENT.program];
 /// The same in the newest minor version.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
 /// Gardener's own programs.
@@ -190,6 +192,11 @@ impl Environment {
     /// Why a story with a control plane in a real node, and with extensions that work for it, cannot run on this machine.
     pub(crate) fn missing_control_plane(&self) -> Option<String> {
         self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, &[image::EXTENSION.0]]))
+    }
+
+    /// Why a Shoot with nodes cannot run on this machine.
+    pub(crate) fn missing_nodes(&self) -> Option<String> {
+        self.missing_control_plane().or_else(|| self.missing(&[NODES, &["iptables"]]))
     }
 
     /// Why a control plane of the next minor version of Kubernetes cannot run on this machine.

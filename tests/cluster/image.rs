@@ -63,6 +63,26 @@ pub(crate) const CONTROLLERS: Component = Component {
     path: "/usr/local/bin/kube-controller-manager",
     ..API_SERVER
 };
+pub(crate) const SCHEDULER: Component = Component {
+    program: "kube-scheduler",
+    repository: "registry.k8s.io/kube-scheduler",
+    path: "/usr/local/bin/kube-scheduler",
+    ..API_SERVER
+};
+/// The tunnel to the nodes of a Shoot.
+pub(crate) const TUNNEL_SERVER: Component = Component {
+    program: "konnectivity-server",
+    repository: "registry.k8s.io/kas-network-proxy/proxy-server",
+    path: "/proxy-server",
+    versions: include_str!("tools/konnectivity/go.mod"),
+    module: "sigs.k8s.io/apiserver-network-proxy",
+};
+pub(crate) const TUNNEL_AGENT: Component = Component {
+    program: "konnectivity-agent",
+    repository: "registry.k8s.io/kas-network-proxy/proxy-agent",
+    path: "/proxy-agent",
+    ..TUNNEL_SERVER
+};
 /// Of the next minor version.
 pub(crate) const NEXT_API_SERVER: Component = Component {
     program: "kube-apiserver-1.35",

@@ -26,6 +26,7 @@ mod filter;
 mod gardener;
 mod gate;
 mod gateway;
+mod host;
 mod image;
 mod lab;
 mod machine;

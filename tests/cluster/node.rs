@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::{self, Cluster};
 use crate::failure::{Doing, Failure, Result};
@@ -51,15 +51,15 @@ pub(crate) struct Node {
 
 /// Where a node runs, and its own settings and files.
 #[derive(Debug)]
-struct Place {
-    settings: NodeSettings,
-    machine: Machine,
-    folder: PathBuf,
+pub(crate) struct Place {
+    pub(crate) settings: NodeSettings,
+    pub(crate) machine: Machine,
+    pub(crate) folder: PathBuf,
 }
 
 impl Place {
     /// Starts a program of the node.
-    fn start(&self, lab: &Lab, program: &str, arguments: &[String]) -> Result<Process> {
+    pub(crate) fn start(&self, lab: &Lab, program: &str, arguments: &[String]) -> Result<Process> {
         let mut command = self.machine.command(program)?;
         command.args(arguments);
         Process::start(&format!("{}-{program}", self.settings.name), &lab.state, command)
@@ -87,16 +87,8 @@ impl Node {
 
     /// Starts a node of a seed on a machine, and waits until it is ready.
     pub(crate) fn on(lab: &Lab, seed: &Cluster, settings: NodeSettings, machine: Machine) -> Result<Self> {
-        let folder = lab.state.join(settings.name);
-        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
-        let place = Place { settings, machine, folder };
-        let containers = Containers::start(lab, place)?;
+        let containers = Containers::on(lab, settings, machine)?;
         let place = &containers.place;
-        if !containers.has(image::PAUSE)? {
-            for archive in image::build_basic(&lab.environment, &place.folder)? {
-                containers.import(&archive)?;
-            }
-        }
         let kubelet = start_kubelet(lab, seed, place)?;
         let proxy = start_proxy(lab, seed, place)?;
         let mut node = Self { proxy, kubelet, containers };
@@ -111,13 +103,7 @@ impl Node {
 
     /// Makes the image of a component available to pods. It stays for later nodes.
     pub(crate) fn import_component(&self, lab: &Lab, component: &Component) -> Result<()> {
-        if self.containers.has(&component.reference())? {
-            return Ok(());
-        }
-        let archive = component.write(&lab.environment, &lab.state)?;
-        let imported = self.containers.import(&archive);
-        fs::remove_file(&archive).doing(|| format!("remove {}", archive.display()))?;
-        imported
+        self.containers.import_component(lab, component)
     }
 
     /// Removes the image of a component for new pods. Running pods continue.
@@ -185,12 +171,36 @@ impl Node {
 
 /// containerd, and its containers.
 #[derive(Debug)]
-struct Containers {
+pub(crate) struct Containers {
     process: Process,
-    place: Place,
+    pub(crate) place: Place,
 }
 
 impl Containers {
+    /// Starts containerd on a machine, with the images that each node has.
+    pub(crate) fn on(lab: &Lab, settings: NodeSettings, machine: Machine) -> Result<Self> {
+        let folder = lab.state.join(settings.name);
+        fs::create_dir_all(&folder).doing(|| format!("create {}", folder.display()))?;
+        let containers = Self::start(lab, Place { settings, machine, folder })?;
+        if !containers.has(image::PAUSE)? {
+            for archive in image::build_basic(&lab.environment, &containers.place.folder)? {
+                containers.import(&archive)?;
+            }
+        }
+        Ok(containers)
+    }
+
+    /// Makes the image of a component available to pods. It stays for later nodes.
+    pub(crate) fn import_component(&self, lab: &Lab, component: &Component) -> Result<()> {
+        if self.has(&component.reference())? {
+            return Ok(());
+        }
+        let archive = component.write(&lab.environment, &lab.state)?;
+        let imported = self.import(&archive);
+        fs::remove_file(&archive).doing(|| format!("remove {}", archive.display()))?;
+        imported
+    }
+
     fn start(lab: &Lab, place: Place) -> Result<Self> {
         let plugins = lab.environment.cni_folder().ok_or_else(|| Failure::new("no CNI plugins"))?;
         let networks = place.folder.join("cni");
@@ -279,7 +289,7 @@ const FORGET: &str = "\
     rm -rf /var/lib/kubelet /var/lib/cni /run/netns
     ip link delete cni0 || true";
 
-fn network(settings: &NodeSettings) -> serde_json::Value {
+fn network(settings: &NodeSettings) -> Value {
     json!({
         "cniVersion": "0.4.0",
         "name": "lab",
@@ -311,14 +321,27 @@ fn containerd_config(plugins: &str, networks: &Path) -> String {
 }
 
 fn start_kubelet(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {
+    let kubeconfig = place.folder.join(KUBECONFIG);
+    let user = format!("system:node:{}", place.settings.name);
+    seed.write_kubeconfig(&kubeconfig, &user, Some("system:nodes"))?;
+    let own = json!({
+        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
+        "authorization": {"mode": "AlwaysAllow"},
+    });
+    run_kubelet(lab, place, own)
+}
+
+/// The kubelet's kubeconfig, in the folder of a node.
+pub(crate) const KUBECONFIG: &str = "kubelet.kubeconfig";
+
+/// Starts a kubelet with the fields of `own` in its configuration.
+pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value) -> Result<Process> {
     let NodeSettings { name, address, dns_address, .. } = place.settings;
     let groups = format!("{}/{name}", groups(lab));
     make_cgroups(&groups);
-    let config = json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
-        "authorization": {"mode": "AlwaysAllow"},
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": format!("/{groups}"),
         "clusterDNS": [dns_address],
@@ -330,10 +353,11 @@ fn start_kubelet(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {
         "resolvConf": "",
         "syncFrequency": "1s",
     });
-    let (config_file, kubeconfig) =
-        (place.folder.join("kubelet.yaml"), place.folder.join("kubelet.kubeconfig"));
+    if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
+        config.extend(own);
+    }
+    let (config_file, kubeconfig) = (place.folder.join("kubelet.yaml"), place.folder.join(KUBECONFIG));
     cluster::write(&config_file, &config.to_string())?;
-    seed.write_kubeconfig(&kubeconfig, &format!("system:node:{name}"), Some("system:nodes"))?;
     place.start(
         lab,
         "kubelet",

@@ -110,6 +110,7 @@ impl Rig {
             secrets: &kube_apiserver::volumes(made),
             encryption: &encryption.unwrap(),
             texts: &kube_apiserver::Texts::new(),
+            nodes: None,
         });
         kube_apiserver::deploy(&self.client, &objects.unwrap()).unwrap();
     }
@@ -125,6 +126,7 @@ impl Rig {
             services: &[SERVICES.to_owned()],
             secrets: &kube_controller_manager::volumes(made),
             generic_kubeconfig: made.generic_kubeconfig(),
+            pods: None,
         });
         kube_controller_manager::deploy(&self.client, &view.technical_id, &deployment.unwrap()).unwrap();
     }

@@ -129,6 +129,7 @@ fn templates(kubernetes: &Value) -> [Value; 2] {
         secrets: &secrets,
         encryption: &json!({"kind": "Secret", "metadata": {"name": "encryption"}}),
         texts: &texts,
+        nodes: None,
     });
     let (_, server) = server.unwrap().0.pop().unwrap();
     let controllers = kube_controller_manager::fill(&kube_controller_manager::Input {
@@ -140,6 +141,7 @@ fn templates(kubernetes: &Value) -> [Value; 2] {
         services: &services,
         secrets: &secrets,
         generic_kubeconfig: "kubeconfig",
+        pods: None,
     });
     [server, controllers.unwrap()].map(|deployment| deployment["spec"]["template"].clone())
 }

@@ -23,7 +23,7 @@ use crate::identity::cleanup;
 use crate::kube::{Client, Connection, Garden, ListParams, Options};
 use crate::net::{ProxyPolicy, Url};
 use crate::oci::{self, PullOrder, Puller};
-use crate::shoot::has_workers;
+use crate::shoot::has_foreign_workers;
 
 use self::access::Access;
 use self::finding::{Finding, State, Stopped, way};
@@ -281,7 +281,7 @@ impl Doctor<'_> {
         let ours = ListParams { label_selector, ..ListParams::default() };
         let listed = garden.list_all::<Value>(&SHOOT, ALL_NAMESPACES, &ours, &mut |shoot| {
             let name = Key::of(&shoot).to_string();
-            if has_workers(&shoot) {
+            if has_foreign_workers(&shoot, &self.settings.edge.host_types) {
                 names.push(name);
             } else if let Some(other) = moves::awaited(&shoot, seed) {
                 // One Shoot for each seed is enough.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::apply::apply;
 use super::archive;
+use super::content::push;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, text};
 use crate::base::json::json;
@@ -26,6 +27,12 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The port of the Service. It is the default of HTTPS, so URLs omit it.
 pub(crate) const PORT: u16 = 443;
+/// The port of the Service for the agents of the tunnel, and of the server beside the API server.
+pub(crate) const TUNNEL_PORT: u16 = 8_132;
+/// The annotation with the ports that clients outside the seed may use.
+const FROM_WORLD: &str = "networking.resources.gardener.cloud/from-world-to-ports";
+/// The name of that port.
+const TUNNEL: &str = "tunnel";
 /// The annotation that stores the chosen address of a node.
 const ADDRESS: &str = "edge.gardenlet/exposure-address";
 
@@ -63,24 +70,43 @@ pub(crate) enum Exposed {
     Waiting(TaskStep),
 }
 
-/// Writes the Service and finds its address. A new one of type `NodePort` gets this port if it is free. Errors: a request fails; or no node has an address, with
-/// the option to set.
+/// What an exposure must offer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExposureNeeds {
+    /// The port that a new Service of type `NodePort` gets if it is free.
+    pub(crate) port: Option<u16>,
+    /// Whether agents of a tunnel connect through it.
+    pub(crate) has_tunnel: bool,
+}
+
+/// Writes the Service and finds its address, and the port of the tunnel if there is one. Errors: a request fails; or no node
+/// has an address, with the option to set.
 pub(crate) fn ensure(
     seed: &Seed,
     namespace: &str,
     settings: &Exposure,
-    port: Option<u16>,
-) -> Result<Exposed, Failed> {
+    needs: ExposureNeeds,
+) -> Result<(Exposed, Option<u16>), Failed> {
     let address = match settings.kind {
         ExposureType::NodePort => Some(node_address(seed, namespace, settings)?),
         ExposureType::LoadBalancer | ExposureType::ClusterIp => None,
     };
-    let wanted = fill(namespace, settings, address.as_deref());
-    if let (ExposureType::NodePort, Some(port)) = (settings.kind, port) {
+    let wanted = fill(namespace, settings, address.as_deref(), needs.has_tunnel);
+    if let (ExposureType::NodePort, Some(port)) = (settings.kind, needs.port) {
         claim(seed, namespace, &wanted, port)?;
     }
     let service = apply(seed, &SERVICE, &wanted)?;
-    Ok(find(&service, settings.kind, address.as_deref()))
+    Ok((find(&service, settings.kind, address.as_deref()), tunnel_port(&service, settings.kind)))
+}
+
+/// The port at which agents of the tunnel connect, if it is known.
+fn tunnel_port(service: &Value, kind: ExposureType) -> Option<u16> {
+    let ports = service["spec"]["ports"].as_array()?;
+    let port = ports.iter().find(|port| port["name"] == TUNNEL)?;
+    match kind {
+        ExposureType::NodePort => port["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok()),
+        ExposureType::LoadBalancer | ExposureType::ClusterIp => Some(TUNNEL_PORT),
+    }
 }
 
 /// Creates the Service with a port of the nodes, if that is free.
@@ -127,8 +153,14 @@ pub(crate) fn known(seed: &Seed, namespace: &str) -> Result<Option<Outside>, Err
 }
 
 /// The Service. `address` is a node's address, for type `NodePort`.
-pub(crate) fn fill(namespace: &str, settings: &Exposure, address: Option<&str>) -> Value {
+pub(crate) fn fill(namespace: &str, settings: &Exposure, address: Option<&str>, has_tunnel: bool) -> Value {
     let mut service = archive::object("exposure/service.yaml");
+    if has_tunnel {
+        let port = json!({"name": TUNNEL, "port": TUNNEL_PORT, "protocol": "TCP", "targetPort": TUNNEL_PORT});
+        push(&mut service["spec"]["ports"], port);
+        let ports = [PORT, TUNNEL_PORT].map(|port| format!("{{\"protocol\":\"TCP\",\"port\":{port}}}"));
+        service["metadata"]["annotations"][FROM_WORLD] = json!(format!("[{}]", ports.join(",")));
+    }
     service["metadata"]["namespace"] = json!(namespace);
     service["spec"]["type"] = json!(match settings.kind {
         ExposureType::NodePort => "NodePort",
@@ -278,8 +310,30 @@ mod tests {
             ("shoot--p--load-balancer", balanced, None),
             ("shoot--p--cluster-ip", settings(ExposureType::ClusterIp), None),
         ];
-        let all = services.map(|(namespace, settings, address)| fill(namespace, &settings, address));
+        let all = services.map(|(namespace, settings, address)| fill(namespace, &settings, address, false));
         assert_eq!(archive::golden(&all), golden);
+    }
+
+    #[test]
+    fn the_tunnel_has_a_port_of_its_own() {
+        let kinds = [
+            (ExposureType::NodePort, Some(30_132)),
+            (ExposureType::LoadBalancer, Some(TUNNEL_PORT)),
+            (ExposureType::ClusterIp, Some(TUNNEL_PORT)),
+        ];
+        for (kind, expected) in kinds {
+            let without = fill("shoot--p--a", &settings(kind), Some("192.0.2.7"), false);
+            assert_eq!(tunnel_port(&without, kind), None);
+            let mut with = fill("shoot--p--a", &settings(kind), Some("192.0.2.7"), true);
+            let opened = with["metadata"]["annotations"][FROM_WORLD].as_str().unwrap();
+            assert_eq!(opened, r#"[{"protocol":"TCP","port":443},{"protocol":"TCP","port":8132}]"#);
+            if kind == ExposureType::NodePort {
+                assert_eq!(tunnel_port(&with, kind), None, "it has no node port yet");
+                with["spec"]["ports"][0]["nodePort"] = json!(30_443);
+                with["spec"]["ports"][1]["nodePort"] = json!(30_132);
+            }
+            assert_eq!(tunnel_port(&with, kind), expected);
+        }
     }
 
     fn node(name: &str, ready: &str, addresses: &[(&str, &str)]) -> Value {

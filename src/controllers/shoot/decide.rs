@@ -15,7 +15,7 @@ use crate::format::time::parse_rfc3339;
 use crate::format::view;
 use crate::operation::Operation;
 use crate::shoot::window::DailyWindow;
-use crate::shoot::{ShootSeeds, has_workers};
+use crate::shoot::{ShootSeeds, has_foreign_workers};
 
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
 pub(crate) const FINALIZER: &str = "gardener";
@@ -23,9 +23,9 @@ pub(crate) const FINALIZER: &str = "gardener";
 pub(crate) const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
 /// When to check again whether a Shoot may leave this seed. The garden looks at the other seed this often.
 const CONFIRMED_AGAIN: Duration = Duration::from_secs(5);
-/// Why a Shoot with workers is not touched.
-pub(crate) const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers and leaves everything as it is. Let a gardenlet of \
-    Gardener serve the Shoot, or make one without workers.";
+/// Why a Shoot with workers of another kind is not touched.
+pub(crate) const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers of this type of infrastructure and leaves everything as it \
+    is. Let a gardenlet of Gardener serve the Shoot, or make one without workers.";
 
 const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 /// The constraint with which gardener-controller-manager says whether the other seed is ready.
@@ -122,6 +122,8 @@ pub(crate) struct ShootDecisionInput<'a> {
     pub(crate) is_listed: bool,
     /// A random number from 0 to 1: the position within a window.
     pub(crate) share: f64,
+    /// The types of infrastructure whose nodes are hosts of the site (`edge.hosts.types`).
+    pub(crate) host_types: &'a [String],
     /// Why a Shoot that is bound to another seed cannot leave this one, because of its data.
     pub(crate) obstacle: Option<&'a str>,
 }
@@ -169,7 +171,7 @@ pub(crate) fn decide(input: &ShootDecisionInput<'_>) -> ShootDecision {
     if !is_ours || is_deleting(shoot) && !has_finalizer(shoot) {
         return ShootDecision::Nothing;
     }
-    if has_workers(shoot) {
+    if has_foreign_workers(shoot, input.host_types) {
         return ShootDecision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
     }
     let operation = operation(shoot);
@@ -444,6 +446,7 @@ mod tests {
             now: NOW,
             is_listed: false,
             share: 0.5,
+            host_types: &[],
             obstacle: None,
         }
     }
@@ -858,14 +861,14 @@ mod tests {
             match decide(&input) {
                 ShootDecision::Nothing => assert!(!ours, "{shoot}"),
                 ShootDecision::Now(operation) => {
-                    assert!(ours && !has_workers(&shoot));
+                    assert!(ours && !has_foreign_workers(&shoot, &[]));
                     assert_eq!(is_deleting(&shoot), operation.as_str() == "Delete");
                     assert!(input.is_left_alone().is_none());
                     // A Shoot that is not up to date never waits.
                     assert!(!is_listed || input.listed_after().is_zero());
                 }
                 ShootDecision::Later { after, is_synced, .. } => {
-                    assert!(ours && !has_workers(&shoot));
+                    assert!(ours && !has_foreign_workers(&shoot, &[]));
                     assert_eq!(is_synced, after.is_none() && !is_moving(operation(&shoot)));
                     // No two decisions about a confined Shoot within one window.
                     assert!(

@@ -29,7 +29,7 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::store::Change;
-use crate::shoot::has_workers;
+use crate::shoot::has_foreign_workers;
 
 use super::Site;
 
@@ -121,7 +121,7 @@ impl Reconciler for ShootReconciler {
                 Ok(after.map_or(ReconcileOutcome::Done, ReconcileOutcome::After))
             }
             ShootDecision::Blocked { why, after } => {
-                let is_error = has_workers(&shoot);
+                let is_error = has_foreign_workers(&shoot, input.host_types);
                 self.say(key, status::blocked(&shoot, &why, is_error, now))?;
                 Ok(ReconcileOutcome::After(after))
             }
@@ -145,6 +145,7 @@ impl ShootReconciler {
             now: cx.clock.now(),
             is_listed: false,
             share: random::unit(),
+            host_types: &self.env.settings.edge.host_types,
             obstacle: None,
         }
     }

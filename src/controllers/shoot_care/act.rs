@@ -207,7 +207,7 @@ impl CareReconciler {
             known.next = pace::next(found, period, cx.clock.mono(), random::unit());
             return Ok(None);
         };
-        if basis.has_workers {
+        if basis.is_foreign(&self.site.settings.edge.host_types) {
             return Ok(Some(ReconcileOutcome::After(period)));
         }
         let is_asleep = basis.wants_hibernation || head.status.is_hibernated;
@@ -246,6 +246,7 @@ impl CareReconciler {
             managed: &managed,
             duty: Duty {
                 has_own_applier: self.site.settings.edge.resource_manager == ResourceManager::External,
+                has_workers: basis.has_workers,
             },
             applier: look.applier.as_deref(),
         };

@@ -17,8 +17,10 @@ use super::schedule::Schedule;
 pub(super) struct Basis {
     /// Field `spec.hibernation.enabled` of the Shoot.
     pub(super) wants_hibernation: bool,
-    /// It has workers, so it gets no conditions.
+    /// It has pools of workers.
     pub(super) has_workers: bool,
+    /// Field `spec.provider.type` of the Shoot.
+    pub(super) provider: String,
     /// Its object is being deleted.
     pub(super) is_going: bool,
     /// When the ETCD encryption key must be rotated automatically, if its owner wants that.
@@ -32,6 +34,12 @@ pub(super) struct Basis {
 }
 
 impl Basis {
+    /// Whether it has workers that this agent does not serve, so that it gets no conditions. `host_types` are the types of
+    /// infrastructure whose nodes are hosts of the site.
+    pub(super) fn is_foreign(&self, host_types: &[String]) -> bool {
+        self.has_workers && !host_types.contains(&self.provider)
+    }
+
     /// From a `Cluster`; `None` if it contains no Shoot.
     pub(super) fn read(cluster: &Value) -> Option<Self> {
         let shoot = &cluster["spec"]["shoot"];
@@ -44,6 +52,7 @@ impl Basis {
         Some(Self {
             wants_hibernation: hibernation["enabled"] == true,
             has_workers: has_workers(shoot),
+            provider: own(&field("provider")["type"]),
             is_going: !metadata["deletionTimestamp"].is_null(),
             key_is_due: key_is_due(shoot),
             window_begin: own(&window["begin"]),

@@ -259,7 +259,7 @@ fn feeds(managed: &ManagedResourceHead, kind: &str, or_none: bool) -> bool {
 
 /// The names of the workloads that the components of a control plane must have, in their order.
 fn required(duty: Duty, is_meant: impl Fn(&Workload) -> bool) -> Vec<&'static str> {
-    let components = COMPONENTS.iter().filter(|component| (component.is_required)(duty));
+    let components = COMPONENTS.iter().filter(|component| component.is_demanded(duty));
     let workloads = components.flat_map(|component| component.workloads);
     let mut names: Vec<&str> = workloads.filter(|each| is_meant(each)).map(|each| each.name()).collect();
     names.sort_unstable();

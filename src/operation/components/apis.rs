@@ -8,10 +8,11 @@ use crate::base::json::json;
 const WITHOUT_WORKERS: [&str; 5] =
     ["apps/v1", "autoscaling/v2", "batch/v1", "policy/v1", "storage.k8s.io/v1/csinodes"];
 
-/// Which APIs `spec.kubernetes.kubeAPIServer` enables and disables.
-pub(super) fn switched(server: &Value) -> Value {
+/// Which APIs are enabled and disabled, by default and by `spec.kubernetes.kubeAPIServer`.
+pub(super) fn switched(server: &Value, has_workers: bool) -> Value {
+    let off = if has_workers { &[][..] } else { &WITHOUT_WORKERS };
     let mut all: serde_json::Map<String, Value> =
-        WITHOUT_WORKERS.iter().map(|api| ((*api).to_owned(), json!(false))).collect();
+        off.iter().map(|api| ((*api).to_owned(), json!(false))).collect();
     all.extend(server["runtimeConfig"].as_object().cloned().unwrap_or_default());
     Value::Object(all)
 }

@@ -3,20 +3,28 @@
 mod apis;
 pub(crate) mod cluster_identity;
 pub(crate) mod component;
+mod controller;
 pub mod etcd;
 pub(crate) mod gardener_access;
 pub mod kube_apiserver;
 pub mod kube_controller_manager;
+mod kube_scheduler;
 mod managed_resource;
 pub mod namespaces;
 pub(crate) mod resource_manager;
+pub mod server_addition;
 pub(crate) mod shoot_system;
+mod tunnel;
 pub(crate) mod workload;
 
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, ShootView};
 
+use crate::flow::Failed;
+
+use super::work::Work;
 use component::{Component, Turn};
+use server_addition::ServerAddition;
 use workload::Workload;
 
 /// All components, in upstream's order.
@@ -26,19 +34,34 @@ pub(crate) static COMPONENTS: &[&Component] = &[
     &resource_manager::COMPONENT,
     &namespaces::COMPONENT,
     &gardener_access::COMPONENT,
+    &kube_scheduler::COMPONENT,
     &kube_controller_manager::tasks::COMPONENT,
     &shoot_system::COMPONENT,
+    &tunnel::COMPONENT,
     &cluster_identity::COMPONENT,
 ];
 
-/// The names of all images in the image vector.
+/// The names of the images that each Shoot needs, in the image vector.
 pub fn images() -> impl Iterator<Item = &'static str> {
-    COMPONENTS.iter().flat_map(|component| component.images).copied()
+    COMPONENTS
+        .iter()
+        .filter(|component| !component.needs_workers)
+        .flat_map(|component| component.images)
+        .copied()
 }
 
 /// The certificates of all components.
 pub fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate> {
     COMPONENTS.iter().flat_map(|component| (component.certificates)(view, outside)).collect()
+}
+
+/// What all components add to each pod of the API server, which has that many replicas; `None` without workers.
+fn beside_server(work: &Work, replicas: i64) -> Result<Option<Vec<ServerAddition>>, Failed> {
+    if !work.view.has_workers {
+        return Ok(None);
+    }
+    let additions = COMPONENTS.iter().map(|component| (component.beside_server)(work, replicas));
+    additions.filter_map(Result::transpose).collect::<Result<_, _>>().map(Some)
 }
 
 /// The workloads of all components.

@@ -26,6 +26,7 @@ mod end;
 mod extensions;
 pub(crate) mod garden;
 mod health;
+mod hosts;
 mod key;
 pub(crate) mod lost;
 pub(crate) mod moving;
@@ -78,6 +79,11 @@ pub(crate) fn comes_and_goes(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     create(lab, &scene.garden, &mut scene.agent, (ONE, image::API_SERVER.version()))?;
     scene.owner(lab, ONE)?.gets_in(image::API_SERVER.version())?;
     end::goes(lab, &scene.garden, &mut scene.agent, (&scene.before, ONE))
+}
+
+/// A Shoot with a pool, a host, and a pod on it.
+pub(crate) fn has_a_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::run_a_pod(lab, scene)
 }
 
 /// Its owner gets in, its place for backups exists, and its objects are those of the Go gardenlet.

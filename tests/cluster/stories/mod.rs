@@ -120,7 +120,9 @@ pub(crate) enum Needs {
     Image,
     /// A node, and the programs of a control plane in it.
     ControlPlane,
-    /// The same, and a program for an image.
+    /// The same, and the programs of a Shoot with nodes.
+    Nodes,
+    /// A node with the programs of a control plane, and a program for an image.
     ControlPlaneAndImage,
     /// The same without an image, and the next minor version of Kubernetes.
     NextVersion,
@@ -172,6 +174,7 @@ impl Story {
             Needs::ControlPlaneAndImage => {
                 environment.missing_control_plane().or_else(|| environment.missing_image())
             }
+            Needs::Nodes => environment.missing_nodes(),
             Needs::NextVersion => environment.missing_control_plane().or_else(|| environment.missing_next()),
             Needs::NewestVersion => {
                 let next = environment.missing_control_plane().or_else(|| environment.missing_next());

@@ -276,6 +276,12 @@ pub(crate) const STORIES: &[Story] = &[
         life::gets_another_key,
     ),
     in_node("Shoot: it is deleted with everything in it", (State::Extended, None), life::is_deleted),
+    act(
+        (Part::Shoots, Needs::Nodes),
+        "Shoot: a pod runs on a host, and its log comes through the tunnel",
+        (State::Seed, None),
+        life::has_a_host,
+    ),
     story(
         (Part::Kubernetes, Needs::NextVersion),
         "a control plane in the node gets the next minor version",

@@ -21,7 +21,7 @@ use crate::operation::evidence::{Looker, Seen};
 use crate::operation::found::departure::{self, Departure};
 use crate::operation::{self, Operation, look, sleep};
 use crate::shoot::client::{ShootConnector, ShootServers};
-use crate::shoot::{ShootSeeds, has_workers};
+use crate::shoot::{ShootSeeds, has_foreign_workers};
 
 use self::judge::State;
 use super::super::moves;
@@ -52,7 +52,6 @@ pub(super) fn tell(
     let of = garden.find::<Value>(&SEED, &Key::cluster(name))?.unwrap_or_default();
     // The Seed contains the identity of the agent.
     let agent = of["status"]["gardener"].clone();
-    let settings_of_shoots = &settings.controllers.shoot;
     let departure = departure::look(&garden, &seed, shoot, &of);
     let obstacle = departure.as_ref().ok().and_then(Departure::obstacle);
     let (share, is_listed) = (0.0, false);
@@ -60,10 +59,11 @@ pub(super) fn tell(
         shoot,
         seed: &of,
         agent: &agent,
-        settings: settings_of_shoots,
+        settings: &settings.controllers.shoot,
         now,
         share,
         is_listed,
+        host_types: &settings.edge.host_types,
         obstacle,
     };
     if let Err(error) = &departure {
@@ -73,7 +73,7 @@ pub(super) fn tell(
     told.why.extend(stand(&decision, &input, name));
     told.why.extend(asleep(shoot));
     told.why.extend(movement(&garden, &input, settings));
-    if decision == ShootDecision::Nothing || has_workers(shoot) {
+    if decision == ShootDecision::Nothing || has_foreign_workers(shoot, input.host_types) {
         return Ok(told);
     }
     match look::registrations(&garden) {
@@ -125,7 +125,7 @@ fn movement(garden: &Garden, input: &ShootDecisionInput<'_>, settings: &Settings
     let (shoot, own) = (input.shoot, input.seed);
     let name = settings.seed_config.name.as_str();
     let moves = moves::of(shoot, name);
-    if own.is_null() || has_workers(shoot) || decide::is_deleting(shoot) {
+    if own.is_null() || has_foreign_workers(shoot, input.host_types) || decide::is_deleting(shoot) {
         return Vec::new();
     }
     let mut found: Vec<String> = moves.map(|moves| format!("it {}", moves.words())).into_iter().collect();
@@ -193,7 +193,7 @@ fn stand(decision: &ShootDecision, input: &ShootDecisionInput<'_>, seed: &str) -
             vec![format!("{}{when}: {}", WaitReason::UpToDate.as_str(), WaitReason::UpToDate.remedy())]
         }
         ShootDecision::Later { why, .. } => vec![format!("left alone: {}: {}", why.as_str(), why.remedy())],
-        ShootDecision::Blocked { why, .. } if has_workers(shoot) => {
+        ShootDecision::Blocked { why, .. } if has_foreign_workers(shoot, input.host_types) => {
             vec![format!("never reconciled: {why}")]
         }
         ShootDecision::Blocked { why, .. } if input.obstacle == Some(why.as_str()) => vec![why.clone()],
@@ -325,6 +325,7 @@ mod tests {
             now,
             share: 0.0,
             is_listed: false,
+            host_types: &[],
             obstacle,
         };
         stand(&decide::decide(&input), &input, "edge").join("\n")

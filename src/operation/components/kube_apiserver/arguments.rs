@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::super::apis;
-use super::{Input, WILDCARD_PATH, settings};
+use super::super::server_addition::ServerAddition;
+use super::{CA_KUBELET_PATH, Input, KUBELET_CLIENT_PATH, WILDCARD_PATH, settings};
 use crate::api::meta::text;
 use crate::components::content::{CIPHER_SUITES, switches};
 use crate::format::duration;
@@ -44,7 +45,7 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
     }));
     all.extend(input.advertise_address.map(|address| format!("--advertise-address={address}")));
     all.extend((!input.writes_endpoints).then(|| "--endpoint-reconciler-type=none".to_owned()));
-    all.extend(switches("runtime-config", &apis::switched(server)));
+    all.extend(switches("runtime-config", &apis::switched(server, input.nodes.is_some())));
     all.extend(switches("feature-gates", &server["featureGates"]));
     for (pointer, flag) in PLAIN {
         all.extend(plain(server.pointer(pointer)).map(|value| format!("--{flag}={value}")));
@@ -71,6 +72,20 @@ pub(super) fn of(input: &Input<'_>) -> Vec<String> {
         let disabled: Vec<&Value> = disabled.iter().collect();
         all.push(format!("--disable-admission-plugins={}", names(&disabled)));
     }
+    all.extend(input.nodes.into_iter().flat_map(of_nodes));
+    all
+}
+
+/// The arguments for kubelets, and those of other components.
+fn of_nodes(additions: &[ServerAddition]) -> Vec<String> {
+    let mut all = vec![
+        "--allow-privileged=true".to_owned(),
+        "--kubelet-preferred-address-types=InternalIP,Hostname,ExternalIP".to_owned(),
+        format!("--kubelet-certificate-authority={CA_KUBELET_PATH}/bundle.crt"),
+        format!("--kubelet-client-certificate={KUBELET_CLIENT_PATH}/tls.crt"),
+        format!("--kubelet-client-key={KUBELET_CLIENT_PATH}/tls.key"),
+    ];
+    all.extend(additions.iter().flat_map(|addition| addition.arguments.clone()));
     all
 }
 

@@ -1,18 +1,21 @@
-//! The kube-apiserver of a Shoot without workers: Deployment, Service, PodDisruptionBudget, and the ConfigMaps and
+//! The kube-apiserver of a Shoot: Deployment, Service, PodDisruptionBudget, and the ConfigMaps and
 //! Secrets that it reads, as the Go gardenlet writes them. `docs/differences.md` lists the differences and their
 //! reasons.
 
 use serde_json::Value;
 
+use super::server_addition::ServerAddition;
 use crate::api::core::{CONFIG_MAP, DEPLOYMENT, POD_DISRUPTION_BUDGET, SECRET, SERVICE};
 use crate::api::meta::Resource;
 use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::apply::{Keep, apply, apply_keeping};
+use crate::components::archive;
+use crate::components::content::{self, push};
 use crate::components::exposure::KUBE_APISERVER;
-use crate::components::{archive, content};
+use crate::components::managed::Managed;
 use crate::kube::{Error, Seed};
-use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
+use crate::shoot::rotation::{CA_CLIENT, CA_KUBELET, SERVICE_ACCOUNT_KEY, STATIC_TOKEN};
 use crate::shoot::secrets::ShootSecrets;
 use crate::shoot::wildcard::Wildcard;
 
@@ -34,6 +37,13 @@ pub(crate) const NAME: &str = KUBE_APISERVER;
 /// The volume of the certificate for a wildcard domain.
 const WILDCARD: &str = "tls-sni-0";
 const WILDCARD_PATH: &str = "/srv/kubernetes/tls-sni/0";
+
+/// The certificate with which it authenticates to kubelets.
+const KUBELET_CERTIFICATE: &str = "kube-apiserver-kubelet";
+/// The volume of that certificate.
+const KUBELET_CLIENT: &str = "kubelet-client";
+const KUBELET_CLIENT_PATH: &str = "/srv/kubernetes/apiserver-kubelet";
+const CA_KUBELET_PATH: &str = "/srv/kubernetes/ca-kubelet";
 
 /// The input of the objects.
 #[derive(Clone, Debug)]
@@ -69,6 +79,8 @@ pub struct Input<'a> {
     pub encryption: &'a Value,
     /// The texts that [`read`] found in the garden.
     pub texts: &'a Texts,
+    /// What other components add to the pod so that it reaches nodes. `None` without workers.
+    pub nodes: Option<&'a [ServerAddition]>,
 }
 
 /// The objects for the seed; the Deployment is the last one.
@@ -78,7 +90,8 @@ pub struct Objects(pub Vec<(Resource, Value)>);
 /// All objects except the Service. Errors: the invalid setting of the Shoot, and the reason.
 pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
     let &Input { namespace, kubernetes, texts, .. } = input;
-    let settings = settings::fill(&settings::Given { namespace, kubernetes, texts })?;
+    let settings =
+        settings::fill(&settings::Given { namespace, kubernetes, texts, has_nodes: input.nodes.is_some() })?;
     let mut names = input.secrets.clone();
     let mut objects = Vec::new();
     for (volume, resource, object) in settings {
@@ -91,13 +104,16 @@ pub fn fill(input: &Input<'_>) -> Result<Objects, String> {
     let mut pdb = archive::object("kube_apiserver/pdb.yaml");
     pdb["metadata"]["namespace"] = json!(input.namespace);
     objects.push((POD_DISRUPTION_BUDGET, pdb));
+    objects.extend(input.nodes.into_iter().flatten().flat_map(|addition| addition.objects.clone()));
     objects.push((DEPLOYMENT, deployment(input, &names)?));
     Ok(Objects(objects))
 }
 
-/// The names of Secrets by volume of the Deployment.
+/// The names of Secrets by volume of the Deployment. Those of volumes for nodes are empty without workers.
 pub fn volumes(made: &ShootSecrets) -> SortedMap<&'static str, String> {
     [
+        (CA_KUBELET, made.bundle(CA_KUBELET)),
+        (KUBELET_CLIENT, made.current(KUBELET_CERTIFICATE)),
         ("ca", made.bundle("ca")),
         (CA_CLIENT, made.bundle(CA_CLIENT)),
         ("ca-front-proxy", made.bundle("ca-front-proxy")),
@@ -116,7 +132,7 @@ pub fn volumes(made: &ShootSecrets) -> SortedMap<&'static str, String> {
 /// Checks that settings can be built from a Shoot's `spec.kubernetes` and the texts that [`read`] found.
 /// Errors: the invalid setting of the Shoot, and the reason.
 pub(crate) fn check(kubernetes: &Value, texts: &Texts) -> Result<(), String> {
-    settings::fill(&settings::Given { namespace: "", kubernetes, texts }).map(drop)
+    settings::fill(&settings::Given { namespace: "", kubernetes, texts, has_nodes: false }).map(drop)
 }
 
 fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Value, String> {
@@ -133,6 +149,9 @@ fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Valu
         && let Some(volumes) = pod["volumes"].as_array_mut()
     {
         volumes.push(json!({"name": WILDCARD, "secret": {"defaultMode": 0o640, "secretName": ""}}));
+    }
+    if input.nodes.is_some() {
+        add_kubelet_access(pod);
     }
     let container = &mut pod["containers"][0];
     if input.wildcard.is_some()
@@ -152,8 +171,21 @@ fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Valu
         arguments.extend(arguments::of(input).into_iter().map(Value::String));
     }
     content::name_volumes(&mut object, names)?;
+    let pod = &mut object["spec"]["template"]["spec"];
+    for addition in input.nodes.into_iter().flatten() {
+        addition.add_to(pod);
+    }
     content::annotate_references(&mut object);
     Ok(object)
+}
+
+/// The files with which the server verifies kubelets and authenticates to them.
+fn add_kubelet_access(pod: &mut Value) {
+    let volumes = [(CA_KUBELET, 420, CA_KUBELET_PATH), (KUBELET_CLIENT, 416, KUBELET_CLIENT_PATH)];
+    for (name, mode, path) in volumes {
+        push(&mut pod["volumes"], json!({"name": name, "secret": {"defaultMode": mode, "secretName": ""}}));
+        push(&mut pod["containers"][0]["volumeMounts"], json!({"mountPath": path, "name": name}));
+    }
 }
 
 /// The Service inside the seed. It exists before the Deployment.
@@ -161,6 +193,12 @@ pub(crate) fn service(namespace: &str) -> Value {
     let mut service = archive::object("kube_apiserver/service.yaml");
     service["metadata"]["namespace"] = json!(namespace);
     service
+}
+
+/// The permissions of the API server at the kubelets, which ask it.
+fn permissions(namespace: &str) -> Managed {
+    let text = archive::text("kube_apiserver/permissions.yaml");
+    Managed::for_shoot(namespace, "shoot-core-kube-apiserver", false, &text)
 }
 
 /// The number of replicas. A running server keeps its number even if the Shoot is to be hibernated, because the

@@ -25,6 +25,7 @@ pub(super) struct Given<'a> {
     pub(super) namespace: &'a str,
     pub(super) kubernetes: &'a Value,
     pub(super) texts: &'a Texts,
+    pub(super) has_nodes: bool,
 }
 
 /// All of them, by volume.
@@ -180,9 +181,13 @@ fn authentication(input: &Given<'_>) -> Result<Setting, String> {
     Ok(one(input, volume, "kube-apiserver-authentication-config", "config.yaml", &config))
 }
 
-/// RBAC comes first, then the Shoot's webhooks.
+/// The authorizer of nodes and RBAC come first, then the Shoot's webhooks.
 fn authorization(input: &Given<'_>) -> Result<Vec<Setting>, String> {
-    let mut authorizers = vec![json!({"type": "RBAC", "name": "rbac"})];
+    let mut authorizers = Vec::new();
+    if input.has_nodes {
+        authorizers.push(json!({"type": "Node", "name": "node"}));
+    }
+    authorizers.push(json!({"type": "RBAC", "name": "rbac"}));
     let mut kubeconfigs = SortedMap::new();
     if let Some(text) = input.texts.get(AUTHORIZATION) {
         let what = "the configuration of authorization";

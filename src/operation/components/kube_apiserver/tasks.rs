@@ -13,7 +13,8 @@ use super::super::super::work::Work;
 use super::super::super::{encryption, pods};
 use super::super::component::{Component, Turn};
 use super::super::workload::{Workload, replicas as present, wait_gone};
-use super::{Encryption, KeyOrder, NAME};
+use super::super::{beside_server, managed_resource};
+use super::{Encryption, KUBELET_CERTIFICATE, KeyOrder, NAME};
 use crate::api::core::{DEPLOYMENT, POD, SERVICE};
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata, annotation, text};
@@ -26,7 +27,7 @@ use crate::pki::issue::{KeyUsage, ServerNames};
 use crate::runtime::write;
 use crate::shoot::addresses::server_names;
 use crate::shoot::client::{self, check_version};
-use crate::shoot::rotation::ENCRYPTION_KEY;
+use crate::shoot::rotation::{CA_KUBELET, ENCRYPTION_KEY};
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, RotationPhase, ShootView, addresses, issuer, wildcard};
 
@@ -174,6 +175,13 @@ fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate>
     let client =
         Certificate::new("ca-front-proxy", "kube-aggregator", user, KeyUsage::Client, ServerNames::default());
     let mut all = vec![client];
+    if view.has_workers {
+        let user = "system:kube-apiserver:kubelet";
+        let names = ServerNames::default();
+        // Kubelets trust the new CA only once they have got it.
+        let client = Certificate::new(CA_KUBELET, KUBELET_CERTIFICATE, user, KeyUsage::Client, names);
+        all.push(client.by_previous_authority());
+    }
     if outside.is_some() {
         let server = Certificate::new("ca", NAME, NAME, KeyUsage::Server, server_names(view, outside));
         all.push(server.with_chain());
@@ -223,8 +231,8 @@ pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result
 fn service(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let service = super::deploy_service(&work.env.seed, work.plane())?;
     let advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
-    let is_written_by_server =
-        addresses::writes_endpoints(&work.view.services, advertise_address.as_deref(), &service);
+    let is_written_by_server = !work.view.has_workers
+        && addresses::writes_endpoints(&work.view.services, advertise_address.as_deref(), &service);
     work.results.endpoint.set(Endpoint { advertise_address, is_written_by_server });
     Ok(TaskStep::Done)
 }
@@ -233,10 +241,18 @@ fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     // Kubeconfigs name the port that the Shoot had on the other seed.
     let port = work.facts.restores().then(|| addresses::advertised_port(&work.shoot)).flatten();
     let settings = &work.env.settings.edge.exposure;
-    match exposure::ensure(&work.env.seed, &work.view.technical_id, settings, port)? {
+    let needs = exposure::ExposureNeeds { port, has_tunnel: work.view.has_workers };
+    let (exposed, tunnel_port) = exposure::ensure(&work.env.seed, &work.view.technical_id, settings, needs)?;
+    match exposed {
         exposure::Exposed::Waiting(step) => Ok(step),
         exposure::Exposed::At(outside) => {
+            if work.view.has_workers {
+                addresses::check_for_nodes(&outside, settings.kind)?;
+            }
             work.results.outside.set(outside);
+            if let Some(port) = tunnel_port {
+                work.results.tunnel_port.set(port);
+            }
             Ok(TaskStep::Done)
         }
     }
@@ -292,10 +308,15 @@ fn deploy(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         secrets: &super::volumes(made),
         encryption: &configuration,
         texts: work.results.texts.need("the settings of the API server have not been read yet")?,
+        nodes: beside_server(work, wanted)?.as_deref(),
     })?;
     let workload = objects.0.last_mut().map(|(_, deployment)| deployment);
     pods::set(pods::availability(work)?.as_ref(), workload);
     super::deploy(&work.env.seed, &objects)?;
+    if work.view.has_workers {
+        let permissions = super::permissions(work.plane());
+        managed_resource::deploy(work, &permissions)?;
+    }
     encryption::forget_populated(work, live.as_ref())?;
     let stays_off = replicas == Some(0) && work.facts.is_hibernated;
     if !is_preparing || is_populated || stays_off {

@@ -40,28 +40,47 @@ fn objects(kubernetes: &Value, texts: &Texts) -> Result<Vec<Value>, String> {
     filled(kubernetes, texts, None, None)
 }
 
+/// What the objects of a golden Shoot are made of.
+struct Golden {
+    services: [String; 1],
+    secrets: SortedMap<&'static str, String>,
+    encryption: Value,
+}
+
+impl Golden {
+    fn new(secrets: SortedMap<&'static str, String>, encryption: Value) -> Self {
+        Self { services: [SERVICES.to_owned()], secrets, encryption }
+    }
+
+    fn input<'a>(&'a self, kubernetes: &'a Value, texts: &'a Texts) -> Input<'a> {
+        Input {
+            namespace: "shoot--p--s2",
+            kubernetes,
+            image: "registry.k8s.io/kube-apiserver:v1.34.3",
+            replicas: 1,
+            services: &self.services,
+            external_hostname: HOST,
+            managed_issuer: None,
+            wildcard: None,
+            advertise_address: None,
+            writes_endpoints: true,
+            health_check_token: "REDACTED",
+            secrets: &self.secrets,
+            encryption: &self.encryption,
+            texts,
+            nodes: None,
+        }
+    }
+}
+
 fn filled(
     kubernetes: &Value,
     texts: &Texts,
     managed_issuer: Option<&str>,
     wildcard: Option<&Wildcard>,
 ) -> Result<Vec<Value>, String> {
-    let input = Input {
-        namespace: "shoot--p--s2",
-        kubernetes,
-        image: "registry.k8s.io/kube-apiserver:v1.34.3",
-        replicas: 1,
-        services: &[SERVICES.to_owned()],
-        external_hostname: HOST,
-        managed_issuer,
-        wildcard,
-        advertise_address: None,
-        writes_endpoints: true,
-        health_check_token: "REDACTED",
-        secrets: &names(),
-        encryption: &encrypted(),
-        texts,
-    };
+    let golden = Golden::new(names(), encrypted());
+    let input = Input { managed_issuer, wildcard, ..golden.input(kubernetes, texts) };
     fill(&input).map(|objects| objects.0.into_iter().map(|(_, object)| object).collect())
 }
 
@@ -89,11 +108,8 @@ fn same_marks(ours: &Value, golden: &Value) {
     }
 }
 
-#[test]
-fn the_deployment_is_the_golden_one_except_for_listed_differences() {
-    let mut golden =
-        golden(include_str!("../../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
-    let mut ours = deployment_of(&defaulted());
+/// Compares our Deployment with a golden one after the differences that docs/differences.md lists.
+fn assert_golden(mut golden: Value, mut ours: Value) {
     assert_eq!(arguments(&ours), arguments(&golden));
 
     listed("order of arguments");
@@ -106,27 +122,108 @@ fn the_deployment_is_the_golden_one_except_for_listed_differences() {
     let sysctls = json!([{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]);
     golden["spec"]["template"]["spec"]["securityContext"]["sysctls"] = sysctls;
     listed("authorizer `node-agent-authorizer`");
-    let volume = "authorization-kubeconfigs";
-    let pod = golden.pointer_mut("/spec/template/spec").unwrap();
-    pod["volumes"].as_array_mut().unwrap().retain(|entry| entry["name"] != volume);
-    pod["containers"][0]["volumeMounts"].as_array_mut().unwrap().retain(|entry| entry["name"] != volume);
-    let theirs = "kube-apiserver-authorization-config-720d4044";
-    let own = pod["volumes"]
-        .as_array_mut()
-        .unwrap()
-        .iter_mut()
-        .find(|entry| entry["name"] == "authorization-config");
-    let own = &mut own.unwrap()["configMap"]["name"];
-    assert_eq!(*own, theirs);
-    let ours_volumes = ours.pointer("/spec/template/spec/volumes").unwrap().as_array().unwrap();
-    *own = ours_volumes.iter().find(|entry| entry["name"] == "authorization-config").unwrap()["configMap"]["name"].clone();
-    for metadata in ["/metadata", "/spec/template/metadata"] {
-        let metadata = golden.pointer_mut(metadata).unwrap();
-        metadata["annotations"] = Value::Null;
+    remove_volumes(&mut golden, &["authorization-kubeconfigs"]);
+    let configuration = |deployment: &mut Value| {
+        let volumes = deployment.pointer_mut("/spec/template/spec/volumes").unwrap().as_array_mut().unwrap();
+        let own = volumes.iter_mut().find(|entry| entry["name"] == "authorization-config");
+        std::mem::take(&mut own.unwrap()["configMap"]["name"])
+    };
+    let (theirs, own) = (configuration(&mut golden), configuration(&mut ours));
+    assert_ne!(theirs, own);
+    for object in [&mut golden, &mut ours] {
+        for metadata in ["/metadata", "/spec/template/metadata"] {
+            object.pointer_mut(metadata).unwrap()["annotations"] = Value::Null;
+        }
+        content::annotate_references(object);
     }
-    content::annotate_references(&mut golden);
     assert_eq!(apply::patch(&golden, &ours, Keep::default()), None);
     same_marks(&ours, &golden);
+}
+
+fn remove_volumes(deployment: &mut Value, names: &[&str]) {
+    let pod = deployment.pointer_mut("/spec/template/spec").unwrap();
+    let stays = |entry: &Value| !names.iter().any(|name| entry["name"] == *name);
+    pod["volumes"].as_array_mut().unwrap().retain(stays);
+    pod["containers"][0]["volumeMounts"].as_array_mut().unwrap().retain(stays);
+}
+
+#[test]
+fn the_deployment_is_the_golden_one_except_for_listed_differences() {
+    let golden =
+        golden(include_str!("../../../../tests/fixtures/control-plane/deployment-kube-apiserver.yaml"));
+    assert_golden(golden, deployment_of(&defaulted()));
+}
+
+/// The names of the Secrets in the golden Deployment with workers.
+fn names_of(golden: &Value) -> SortedMap<&'static str, String> {
+    let mut volumes = names();
+    for (volume, name) in &mut volumes {
+        name.clone_from(&secret_of(golden, volume));
+    }
+    volumes.extend([
+        (CA_KUBELET, secret_of(golden, CA_KUBELET)),
+        (KUBELET_CLIENT, secret_of(golden, KUBELET_CLIENT)),
+    ]);
+    volumes
+}
+
+fn secret_of(deployment: &Value, volume: &str) -> String {
+    let volumes = deployment.pointer("/spec/template/spec/volumes").unwrap().as_array().unwrap();
+    let found = volumes.iter().find(|entry| entry["name"] == volume).unwrap();
+    found["secret"]["secretName"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn with_workers_only_the_tunnel_differs() {
+    let mut theirs = golden(include_str!(
+        "../../../../tests/fixtures/control-plane/workers/deployment-kube-apiserver.yaml"
+    ));
+    let mut kubernetes = defaulted();
+    for field in ["defaultNotReadyTolerationSeconds", "defaultUnreachableTolerationSeconds"] {
+        kubernetes["kubeAPIServer"][field] = json!(300);
+    }
+    let addition = ServerAddition {
+        containers: vec![json!({"name": "beside"})],
+        volumes: vec![json!({"name": "more", "secret": {"secretName": "s"}})],
+        mounts: vec![json!({"name": "more", "mountPath": "/more"})],
+        arguments: vec!["--more".to_owned()],
+        objects: vec![(CONFIG_MAP, json!({"metadata": {"name": "c"}}))],
+    };
+    let secret = secret_of(&theirs, "etcd-encryption-secret");
+    let encryption = json!({"kind": "Secret", "metadata": {"name": secret}});
+    let (golden, texts) = (Golden::new(names_of(&theirs), encryption), Texts::new());
+    let with = |additions: &[ServerAddition]| {
+        let input = Input {
+            namespace: "shoot--p--w4",
+            external_hostname: "api.w4.p.internal.lab.local",
+            nodes: Some(additions),
+            ..golden.input(&kubernetes, &texts)
+        };
+        fill(&input).unwrap().0
+    };
+    let (plain, more) = (with(&[]), with(&[addition]));
+    assert!(more.iter().any(|(_, object)| object["metadata"]["name"] == "c"));
+    let pod = &more.last().unwrap().1["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][1]["name"], "beside");
+    assert!(arguments(&more.last().unwrap().1).contains("--more"));
+    for list in [&pod["volumes"], &pod["containers"][0]["volumeMounts"]] {
+        assert_eq!(list.as_array().unwrap().last().unwrap()["name"], "more");
+    }
+
+    listed("tunnel to the nodes");
+    remove_volumes(&mut theirs, &["ca-vpn", "http-proxy", "egress-selection-config"]);
+    let arguments =
+        theirs.pointer_mut("/spec/template/spec/containers/0/args").unwrap().as_array_mut().unwrap();
+    arguments.retain(|argument| !argument.as_str().unwrap().starts_with("--egress-selector-config-file="));
+    let labels = theirs.pointer_mut("/spec/template/metadata/labels").unwrap().as_object_mut().unwrap();
+    assert!(labels.remove("networking.resources.gardener.cloud/to-vpn-seed-server-tcp-9443").is_some());
+    assert_golden(theirs, plain.last().unwrap().1.clone());
+}
+
+#[test]
+fn permissions_at_kubelets_are_those_of_a_go_gardenlet() {
+    let golden = include_str!("../../../../tests/fixtures/components/shoot/workers/kube-apiserver.yaml");
+    permissions("shoot--p--s2").assert_for_shoot(golden, false);
 }
 
 #[test]

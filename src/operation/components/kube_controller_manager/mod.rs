@@ -1,23 +1,26 @@
-//! The kube-controller-manager of a Shoot without workers: Deployment, Service and PodDisruptionBudget.
+//! The kube-controller-manager of a Shoot: Deployment, Service and PodDisruptionBudget.
 
 use serde_json::Value;
 
-use super::apis;
-use crate::api::core::{DEPLOYMENT, POD_DISRUPTION_BUDGET, SERVICE};
+use super::{apis, controller};
 use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
-use crate::components::apply::{Keep, apply, apply_keeping};
-use crate::components::archive;
-use crate::components::content::{CIPHER_SUITES, name_volumes, switches};
+use crate::components::content::{CIPHER_SUITES, insert_before, name_volumes, switches};
 use crate::format::semver::Version;
 use crate::kube::{Error, Seed};
-use crate::shoot::rotation::{CA_CLIENT, SERVICE_ACCOUNT_KEY};
+use crate::shoot::rotation::{CA_CLIENT, CA_KUBELET, SERVICE_ACCOUNT_KEY};
 use crate::shoot::secrets::ShootSecrets;
 
+mod nodes;
 pub(crate) mod tasks;
 
 /// The name of Deployment, Service and PodDisruptionBudget.
 pub(crate) const NAME: &str = "kube-controller-manager";
+
+/// The volume of its kubeconfig.
+const KUBECONFIG: &str = "kubeconfig";
+/// The folder of its manifests.
+const FOLDER: &str = "kube_controller_manager";
 
 /// Its certificate.
 const SERVER: &str = "kube-controller-manager-server";
@@ -42,11 +45,14 @@ pub struct Input<'a> {
     pub secrets: &'a SortedMap<&'static str, String>,
     /// The name of the generic kubeconfig's Secret.
     pub generic_kubeconfig: &'a str,
+    /// The ranges of pods, of which each node gets a part. `None` without workers.
+    pub pods: Option<&'a [String]>,
 }
 
 /// The names of Secrets by volume of the Deployment, without the kubeconfig.
 pub fn volumes(made: &ShootSecrets) -> SortedMap<&'static str, String> {
     [
+        (CA_KUBELET, made.current(CA_KUBELET)),
         ("ca", made.bundle("ca")),
         (CA_CLIENT, made.current(CA_CLIENT)),
         (SERVICE_ACCOUNT_KEY, made.current(SERVICE_ACCOUNT_KEY)),
@@ -84,37 +90,35 @@ const OF_APIS: [(&str, &[&str]); 4] = [
 
 /// The Deployment. Errors: a version is invalid, or a volume has no Secret or ConfigMap.
 pub fn fill(input: &Input<'_>) -> Result<Value, String> {
-    let mut object = archive::object("kube_controller_manager/deployment.yaml");
-    object["metadata"]["namespace"] = json!(input.namespace);
-    object["spec"]["replicas"] = json!(input.replicas);
-    name_volumes(&mut object, input.secrets)?;
-    let pod = &mut object["spec"]["template"]["spec"];
-    for volume in pod["volumes"].as_array_mut().into_iter().flatten() {
-        if volume["name"] == "kubeconfig" {
-            volume["projected"]["sources"][0]["secret"]["name"] = json!(input.generic_kubeconfig);
-        }
+    let mut object = controller::deployment(FOLDER, input.namespace, input.image, input.replicas);
+    if input.pods.is_some() {
+        let pod = &mut object["spec"]["template"]["spec"];
+        let volume = json!({"name": CA_KUBELET, "secret": {"defaultMode": 416, "secretName": ""}});
+        insert_before(&mut pod["volumes"], KUBECONFIG, volume);
+        let mount = json!({"mountPath": nodes::CA_PATH, "name": CA_KUBELET});
+        insert_before(&mut pod["containers"][0]["volumeMounts"], KUBECONFIG, mount);
     }
-    let container = &mut pod["containers"][0];
-    container["image"] = json!(input.image);
+    name_volumes(&mut object, input.secrets)?;
+    controller::set_source(&mut object, KUBECONFIG, input.generic_kubeconfig);
     let mut arguments = vec![
         format!("--cluster-name={}", input.namespace),
-        format!("--controllers={}", controllers(input.version, input.kubernetes)?),
+        format!("--controllers={}", controllers(input)?),
         format!("--service-cluster-ip-range={}", input.services.join(",")),
         CIPHER_SUITES.to_owned(),
     ];
     arguments.extend(switches("feature-gates", &input.kubernetes["kubeControllerManager"]["featureGates"]));
-    if let Some(command) = container["command"].as_array_mut() {
-        command.extend(arguments.into_iter().map(Value::String));
-    }
+    arguments.extend(input.pods.into_iter().flat_map(|pods| nodes::arguments(input.kubernetes, pods)));
+    controller::add_arguments(&mut object, arguments);
     Ok(object)
 }
 
-fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
+fn controllers(input: &Input<'_>) -> Result<String, String> {
+    let &Input { version, kubernetes, pods, .. } = input;
     let parsed = Version::parse(version);
     let minor = parsed.map_err(|error| format!("version {version:?} of Kubernetes: {error}"))?.minor;
-    let since = WITHOUT_WORKERS.into_iter().filter(|(_, since)| minor >= *since);
-    let mut off: SortedSet<&str> = since.map(|(name, _)| name).collect();
-    let switched = apis::switched(&kubernetes["kubeAPIServer"]);
+    let useless = WITHOUT_WORKERS.into_iter().filter(|(_, since)| pods.is_none() && minor >= *since);
+    let mut off: SortedSet<&str> = useless.map(|(name, _)| name).collect();
+    let switched = apis::switched(&kubernetes["kubeAPIServer"], pods.is_some());
     for (api, names) in OF_APIS {
         if switched[api] == false {
             off.extend(names);
@@ -127,20 +131,13 @@ fn controllers(version: &str, kubernetes: &Value) -> Result<String, String> {
 
 /// The Service and the PodDisruptionBudget.
 pub(crate) fn others(namespace: &str) -> [Value; 2] {
-    ["kube_controller_manager/service.yaml", "kube_controller_manager/pdb.yaml"].map(|path| {
-        let mut object = archive::object(path);
-        object["metadata"]["namespace"] = json!(namespace);
-        object
-    })
+    controller::others(FOLDER, namespace)
 }
 
 /// Writes everything to the seed and keeps the container's live resource requests. Returns the Deployment.
 /// Errors: a request fails.
 pub fn deploy(seed: &Seed, namespace: &str, deployment: &Value) -> Result<Value, Error> {
-    let [service, budget] = others(namespace);
-    apply(seed, &SERVICE, &service)?;
-    apply(seed, &POD_DISRUPTION_BUDGET, &budget)?;
-    apply_keeping(seed, &DEPLOYMENT, deployment, Keep { resources: true })
+    controller::write(seed, others(namespace), deployment)
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
         services: &view.services,
         secrets: &super::volumes(made),
         generic_kubeconfig: made.generic_kubeconfig(),
+        pods: view.has_workers.then_some(&view.pods),
     };
     let mut deployment = super::fill(&objects)?;
     pods::set(pods::availability(work)?.as_ref(), Some(&mut deployment));

@@ -26,8 +26,7 @@ pub(super) static COMPONENT: Component = Component {
         })
         .after(&["Deploying shoot namespaces system component"])
         .when(Facts::waits_awake)
-        .within(TWO_MINUTES)
-        .last(),
+        .within(TWO_MINUTES),
     ],
     ..Component::NONE
 };

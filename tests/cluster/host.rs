@@ -1,0 +1,148 @@
+//! A host beside the sandbox that is a node of a Shoot: containerd and a kubelet on a machine of its own. It reaches the address
+//! of the Shoot; nothing in the sandbox can connect to it.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use gardenlet::api::core::SECRET;
+use gardenlet::format::base64;
+use gardenlet::kube::{Client, ListParams};
+use gardenlet::pki::AnyKey;
+use gardenlet::pki::issue::{
+    Authority, CertificateIssuer, CertificateTemplate, KeyUsage, ServerNames, subject,
+};
+use serde_json::{Value, json};
+
+use crate::cluster;
+use crate::failure::{Failure, Result};
+use crate::image::Component;
+use crate::lab::Lab;
+use crate::machine::{Cable, Machine};
+use crate::node::{self, Containers, NodeSettings};
+use crate::process::{self, Process};
+
+/// The address of the host.
+pub(crate) const ADDRESS: [u8; 4] = [10, 67, 0, 2];
+/// The same as text.
+const ADDRESS_TEXT: &str = "10.67.0.2";
+/// Its name as a node.
+pub(crate) const NAME: &str = "h1";
+const CABLE: Cable = Cable { name: "host", inside: "10.67.0.1", outside: ADDRESS_TEXT };
+/// Nothing outside of the host has a route to its pods.
+const SETTINGS: NodeSettings = NodeSettings {
+    name: NAME,
+    address: ADDRESS_TEXT,
+    pod_range: "100.96.0.0/24",
+    dns_address: "100.64.0.10",
+};
+const DAY_S: i64 = 86_400;
+
+/// It ends when dropped.
+pub(crate) struct Host {
+    // Dropped in this order.
+    kubelet: Process,
+    _containers: Containers,
+}
+
+/// The CAs of a Shoot, from the namespace of its control plane.
+struct Authorities<'a> {
+    seed: &'a Client,
+    plane: &'a str,
+}
+
+impl Host {
+    /// Starts a host with the images of `components`. Its kubelet uses certificates that an administrator has signed by hand.
+    /// `server` is the URL of the Shoot.
+    pub(crate) fn start(lab: &Lab, plane: &str, server: &str, components: &[Component]) -> Result<Self> {
+        let machine = Machine::with_mounts(lab, &CABLE)?;
+        machine.ip(&format!("route add default via {} src {ADDRESS_TEXT}", CABLE.inside))?;
+        refuse_connections(lab)?;
+        let containers = Containers::on(lab, SETTINGS, machine)?;
+        components.iter().try_for_each(|component| containers.import_component(lab, component))?;
+        let kubelet = start_kubelet(lab, &containers, (plane, server))?;
+        Ok(Self { kubelet, _containers: containers })
+    }
+
+    pub(crate) fn ensure_running(&mut self) -> Result<()> {
+        self.kubelet.ensure_running()
+    }
+}
+
+/// The sandbox answers the host, and begins no connection to it.
+fn refuse_connections(lab: &Lab) -> Result<()> {
+    for chain in ["OUTPUT", "FORWARD"] {
+        let mut command = lab.environment.command("iptables")?;
+        command.args(["--wait", "--insert", chain, "--destination", ADDRESS_TEXT, "--protocol", "tcp"]);
+        command.args(["--match", "conntrack", "--ctstate", "NEW", "--jump", "REJECT"]);
+        process::run(command.args(["--reject-with", "tcp-reset"]))?;
+    }
+    Ok(())
+}
+
+fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &str)) -> Result<Process> {
+    let (seed, folder) = (lab.seed.client()?, containers.place.folder.as_path());
+    let authorities = Authorities { seed: &seed, plane };
+    let user = format!("system:node:{NAME}");
+    let (certificate, key) = authorities.sign("ca-client", &user, "system:nodes", KeyUsage::Client)?;
+    let ca = authorities.entry("ca", "ca.crt")?;
+    let encoded = |text: &str| base64::encode(text.as_bytes());
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority-data": encoded(&ca)}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {
+            "client-certificate-data": encoded(&certificate), "client-key-data": encoded(&key)}}]});
+    cluster::write(&folder.join(node::KUBECONFIG), &kubeconfig.to_string())?;
+    let (certificate, key) = authorities.sign("ca-kubelet", &user, "system:nodes", KeyUsage::Server)?;
+    let file = |name: &str, text: &str| -> Result<String> {
+        let path = folder.join(name);
+        cluster::write(&path, text)?;
+        Ok(display(&path))
+    };
+    let own = json!({
+        "authentication": {
+            "anonymous": {"enabled": false},
+            "webhook": {"enabled": true},
+            "x509": {"clientCAFile": file("kubelet-ca.crt", &authorities.entry("ca-kubelet", "ca.crt")?)?},
+        },
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": file("kubelet.crt", &certificate)?,
+        "tlsPrivateKeyFile": file("kubelet.key", &key)?,
+    });
+    node::run_kubelet(lab, &containers.place, own)
+}
+
+fn display(path: &Path) -> String {
+    path.display().to_string()
+}
+
+impl Authorities<'_> {
+    /// An entry of a CA's Secret.
+    fn entry(&self, name: &str, entry: &str) -> Result<String> {
+        let label_selector = format!("managed-by=secrets-manager,name={name}");
+        let params = ListParams { label_selector, ..ListParams::default() };
+        let mut found = None;
+        self.seed.list_all::<Value>(&SECRET, self.plane, &params, &mut |secret| {
+            found = secret["data"][entry].as_str().and_then(|text| base64::decode(text.as_bytes()).ok());
+        })?;
+        let found = found.ok_or_else(|| Failure::new(format!("no Secret of {name} has {entry}")))?;
+        Ok(String::from_utf8_lossy(&found).into_owned())
+    }
+
+    /// A certificate for the host, and its key.
+    fn sign(&self, ca: &str, user: &str, group: &str, usage: KeyUsage) -> Result<(String, String)> {
+        let signing = AnyKey::from_pem(self.entry(ca, "ca.key")?.as_bytes()).map_err(Failure::new)?;
+        let key = AnyKey::new_p256().map_err(Failure::new)?;
+        let now = self.seed.clock().now().unix();
+        let template = CertificateTemplate {
+            subject: subject(user, &[group.to_owned()]),
+            names: ServerNames { dns: vec![NAME.to_owned()], addresses: vec![IpAddr::from(ADDRESS)] },
+            not_before_unix_s: now - 60,
+            not_after_unix_s: now + DAY_S,
+            usage: Some(usage),
+            authority: Authority::No,
+        };
+        let certificate = self.entry(ca, "ca.crt")?;
+        let issuer = CertificateIssuer::of_pem(certificate.as_bytes(), &signing)?;
+        Ok((template.sign(&key, &issuer)?, key.to_pem()))
+    }
+}

@@ -1,0 +1,94 @@
+//! Shoots with a pool of hosts.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
+use serde_json::{Value, json};
+
+use super::end;
+use super::owner::Owner;
+use super::scene::Scene;
+use super::{Name, PROJECT, shoot, succeeded};
+use crate::failure::{Failure, Result, ensure};
+use crate::host::{self, Host};
+use crate::image;
+use crate::lab::Lab;
+use crate::outside;
+use crate::stories::steps;
+use crate::wait;
+
+/// The Shoot with a pool.
+const POOL: Name = Name("h");
+/// An image that the kubelet of a host needs for each pod, and those of the pods.
+const ON_HOST: [image::Component; 1] = [image::TUNNEL_AGENT];
+const IN_SEED: [image::Component; 2] = [image::SCHEDULER, image::TUNNEL_SERVER];
+const KUBELET_PORT: u16 = 10_250;
+const DIAL_WITHIN: Duration = Duration::from_secs(5);
+const ACCOUNT_WITHIN_S: u64 = 60;
+const NODE_READY_WITHIN_S: u64 = 120;
+const POD_READY_WITHIN_S: u64 = 120;
+
+/// A pod runs on a host to which no connection leads from the seed. Its log, a request to it and a port of it come through the
+/// tunnel, and nothing does without the agent of the tunnel.
+pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    scene.import(lab, &IN_SEED)?;
+    let Scene { garden, agent, site, before, .. } = scene;
+    agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": ["local"]}))?;
+    steps::ready(lab, agent)?;
+    lab.garden.apply(&pool())?;
+    succeeded(lab, garden, agent, (POOL, "Create"))?;
+    let owner = Owner::new(lab, garden, POOL, &site.outside)?;
+    owner.gets_in(image::API_SERVER.version())?;
+
+    let found = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
+    let server = found["status"]["advertisedAddresses"][0]["url"].as_str().unwrap_or_default().to_owned();
+    ensure(server.contains(outside::INSIDE_ADDRESS), || format!("the address of the Shoot: {server}"))?;
+    let mut machine = Host::start(lab, &POOL.plane(), &server, &ON_HOST)?;
+    let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+    wait::until("the node to be ready", NODE_READY_WITHIN_S, || {
+        machine.ensure_running()?;
+        let status = owner.kubectl(&["get", "node", host::NAME, "--output", ready])?;
+        Ok::<_, Failure>((status == "True").then_some(()))
+    })?;
+    let kubelet = SocketAddr::from((host::ADDRESS, KUBELET_PORT));
+    let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
+    ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
+    // Controllers make it in each new namespace.
+    wait::until("the account of pods", ACCOUNT_WITHIN_S, || {
+        owner.kubectl(&["get", "serviceaccount", "default"]).map(Some)
+    })?;
+    // The kubelet has the image of each node, and pulls nothing.
+    let image = format!("--image={}", image::SERVE);
+    owner.kubectl(&["run", "served", &image, "--image-pull-policy=Never", "--port=8080"])?;
+    wait::until("the pod to be ready", POD_READY_WITHIN_S, || {
+        machine.ensure_running()?;
+        let phase = owner.kubectl(&["get", "pod", "served", "--output=jsonpath={.status.phase}"])?;
+        if phase == "Running" {
+            return Ok(Some(()));
+        }
+        let about = owner.kubectl(&["describe", "pod", "served"])?;
+        Err(Failure::new(format!("{phase}\n{about}")))
+    })?;
+    let log = wait::until("the log of the pod", POD_READY_WITHIN_S, || {
+        owner.kubectl(&["logs", "served"]).map(Some)
+    })?;
+    ensure(log.contains("serves port 8080"), || format!("the log of the pod: {log}"))?;
+    let path = "/api/v1/namespaces/default/pods/served:8080/proxy/";
+    let answer = owner.kubectl(&["get", "--raw", path])?;
+    ensure(answer.contains("serve\n8080"), || format!("the answer of the pod: {answer}"))?;
+    // Its kubelet ends the pods.
+    end::goes(lab, garden, agent, (before, POOL))
+}
+
+fn pool() -> Value {
+    let mut shoot = shoot(POOL, image::API_SERVER.version());
+    let machine =
+        json!({"type": "none", "architecture": "amd64", "image": {"name": "none", "version": "1.0.0"}});
+    shoot["spec"]["provider"]["workers"] =
+        json!([{"name": "pool1", "machine": machine, "minimum": 1, "maximum": 1}]);
+    shoot["spec"]["networking"] = json!({
+        "type": "none", "nodes": "10.67.0.0/24", "pods": "100.96.0.0/11", "services": "100.64.0.0/13"});
+    shoot
+}
