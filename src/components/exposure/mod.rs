@@ -29,10 +29,10 @@ pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const PORT: u16 = 443;
 /// The port of the Service for the agents of the tunnel, and of the server beside the API server.
 pub(crate) const TUNNEL_PORT: u16 = 8_132;
+/// The name of the port for agents of the tunnel.
+const TUNNEL: &str = "tunnel";
 /// The annotation with the ports that clients outside the seed may use.
 const FROM_WORLD: &str = "networking.resources.gardener.cloud/from-world-to-ports";
-/// The name of that port.
-const TUNNEL: &str = "tunnel";
 /// The annotation that stores the chosen address of a node.
 const ADDRESS: &str = "edge.gardenlet/exposure-address";
 

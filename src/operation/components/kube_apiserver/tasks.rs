@@ -230,10 +230,16 @@ pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result
 
 fn service(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let service = super::deploy_service(&work.env.seed, work.plane())?;
-    let advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
-    let is_written_by_server = !work.view.has_workers
-        && addresses::writes_endpoints(&work.view.services, advertise_address.as_deref(), &service);
-    work.results.endpoint.set(Endpoint { advertise_address, is_written_by_server });
+    // The endpoints for nodes and pods are objects of `shoot-core-system`.
+    let endpoint = if work.view.has_workers {
+        Endpoint { advertise_address: None, is_written_by_server: false }
+    } else {
+        let advertise_address = addresses::advertise(&work.view, text(&service["spec"]["clusterIP"]));
+        let is_written_by_server =
+            addresses::writes_endpoints(&work.view.services, advertise_address.as_deref(), &service);
+        Endpoint { advertise_address, is_written_by_server }
+    };
+    work.results.endpoint.set(endpoint);
     Ok(TaskStep::Done)
 }
 
