@@ -163,8 +163,7 @@ pub(crate) fn rolled_out(workload: &Value) -> Result<(), String> {
             false => Err(format!("{} ready", human::of_pods(ready, wanted))),
         };
     }
-    if let Some(failure) = condition(workload, "ReplicaFailure").filter(|failure| failure["status"] == "True")
-    {
+    if let Some(failure) = condition(workload, "ReplicaFailure").filter(is_true) {
         return Err(refused(text(&failure["message"])));
     }
     let is_new = condition(workload, "Progressing").is_none_or(|progressing| {
@@ -201,8 +200,17 @@ fn condition<'a>(workload: &'a Value, kind: &str) -> Option<&'a Value> {
     conditions.into_iter().flatten().find(|condition| condition["type"] == kind)
 }
 
+fn is_true(condition: &&Value) -> bool {
+    condition["status"] == "True"
+}
+
 fn is_available(deployment: &Value) -> bool {
-    condition(deployment, "Available").is_some_and(|available| available["status"] == "True")
+    condition(deployment, "Available").is_some_and(|available| is_true(&available))
+}
+
+/// Whether pods can run on a node.
+pub(crate) fn is_node_ready(node: &Value) -> bool {
+    condition(node, "Ready").is_some_and(|ready| is_true(&ready))
 }
 
 fn replicas(workload: &Value) -> i64 {

@@ -238,6 +238,11 @@ impl Certificate {
         self
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_by_previous_authority(&self) -> bool {
+        self.options().signer == Signer::Old
+    }
+
     /// The CA follows the certificate in `tls.crt`.
     #[must_use]
     pub(crate) fn with_chain(mut self) -> Self {

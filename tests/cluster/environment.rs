@@ -29,10 +29,10 @@ const CONTROL_PLANE: &[&str] = &[
 ];
 /// The same in the next minor version.
 const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
-/// The programs of a Shoot with nodes besides.
-const NODES: &[&str] = &[image::SCHEDULER.program, image::TUNNEL_SERVER.program, image::TUNNEL_AGENT.program];
 /// The same in the newest minor version.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
+/// The programs of a Shoot with nodes besides.
+const NODES: &[&str] = &[image::SCHEDULER.program, image::TUNNEL_SERVER.program, image::TUNNEL_AGENT.program];
 /// Gardener's own programs.
 const GARDENER: &[&str] =
     &[Program::Api.name(), Program::Admission.name(), Program::Controllers.name(), Program::Scheduler.name()];

@@ -434,7 +434,7 @@ fn leftovers_of_a_bootstrap_are_in_the_status() {
     agent.wait_until_the_seed_side_runs();
     wait_for("the token after a restart", || status().contains(&token).then_some(()));
 
-    // Only a leader knows what is left over: a status without it says nothing while the Lease is lost.
+    // Only a leader knows what is left over. While the Lease is lost, the status does not name it.
     let lost = world.seed.faults().on("PUT", "/leases/gardenlet-leader-election").answer(500);
     world.skip(Duration::from_secs(60));
     wait_for("the end of the term", || (!status().contains("left over")).then_some(()));

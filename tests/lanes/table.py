@@ -26,13 +26,11 @@ NEEDS = {
     "charts": ["tools"], "boards": ["shipped"], "sizes": ["tools", "shipped"], "packages": ["tools", "shipped"],
     "cluster": ["tools", "shipped"],
 }
+MOVES_OF_SHOOTS = ["story_shoot_move", "story_shoot_lost"]
 CRASHES_OF_SHOOTS = [
     "story_shoot_crash", "story_shoot_sleep_crash", "story_shoot_rotation_crash", "story_shoot_move_crash",
     "a_kill_in_a_deletion_changes_nothing",
 ]
-
-
-MOVES_OF_SHOOTS = ["story_shoot_move", "story_shoot_lost"]
 
 
 def it(name="it", words=(), threads=THREADS):

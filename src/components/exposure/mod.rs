@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::apply::apply;
 use super::archive;
 use super::content::push;
+use super::rollout::is_node_ready;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, text};
 use crate::base::json::json;
@@ -283,10 +284,7 @@ fn choose<'n>(nodes: impl Iterator<Item = &'n Value> + Clone, before: &str) -> O
     if !before.is_empty() && nodes.clone().any(|node| addresses(node, "").any(|address| address == before)) {
         return Some(before.to_owned());
     }
-    let ready = nodes.filter(|node| {
-        let all = node["status"]["conditions"].as_array().into_iter().flatten();
-        all.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
-    });
+    let ready = nodes.filter(|node| is_node_ready(node));
     let first =
         |kind| ready.clone().find_map(|node| addresses(node, kind).find(|address| !address.is_empty()));
     first("ExternalIP").or_else(|| first("InternalIP")).map(str::to_owned)

@@ -746,6 +746,14 @@ mod tests {
             let expected = ShootDecision::Blocked { why: HAS_WORKERS.to_owned(), after: BLOCKED_AGAIN };
             assert_eq!(decided(&shoot, &seed(), &settings()), expected);
         }
+        let hosts = with(&[workers, ("/spec/provider/type", json!("hosts"))]);
+        let (seed_, agent, settings_) = (seed(), agent(), settings());
+        for (host_types, is_served) in [(vec!["hosts".to_owned()], true), (vec!["others".to_owned()], false)]
+        {
+            let input =
+                ShootDecisionInput { host_types: &host_types, ..input(&hosts, &seed_, &agent, &settings_) };
+            assert_eq!(decide(&input) == ShootDecision::Now(Operation::Reconcile), is_served);
+        }
         assert_eq!(
             decided(&with(&[("/spec/provider/workers", json!([]))]), &seed(), &settings()),
             ShootDecision::Now(Operation::Reconcile)

@@ -207,7 +207,7 @@ impl CareReconciler {
             known.next = pace::next(found, period, cx.clock.mono(), random::unit());
             return Ok(None);
         };
-        if basis.is_foreign(&self.site.settings.edge.host_types) {
+        if basis.has_foreign_workers {
             return Ok(Some(ReconcileOutcome::After(period)));
         }
         let is_asleep = basis.wants_hibernation || head.status.is_hibernated;

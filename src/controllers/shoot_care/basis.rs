@@ -8,7 +8,7 @@ use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 use crate::format::time::parse_rfc3339;
-use crate::shoot::has_workers;
+use crate::shoot::{has_foreign_workers, has_workers};
 
 use super::schedule::Schedule;
 
@@ -19,8 +19,8 @@ pub(super) struct Basis {
     pub(super) wants_hibernation: bool,
     /// It has pools of workers.
     pub(super) has_workers: bool,
-    /// Field `spec.provider.type` of the Shoot.
-    pub(super) provider: String,
+    /// This agent does not serve its workers, so it gets no conditions.
+    pub(super) has_foreign_workers: bool,
     /// Its object is being deleted.
     pub(super) is_going: bool,
     /// When the ETCD encryption key must be rotated automatically, if its owner wants that.
@@ -34,14 +34,9 @@ pub(super) struct Basis {
 }
 
 impl Basis {
-    /// Whether it has workers that this agent does not serve, so that it gets no conditions. `host_types` are the types of
-    /// infrastructure whose nodes are hosts of the site.
-    pub(super) fn is_foreign(&self, host_types: &[String]) -> bool {
-        self.has_workers && !host_types.contains(&self.provider)
-    }
-
-    /// From a `Cluster`; `None` if it contains no Shoot.
-    pub(super) fn read(cluster: &Value) -> Option<Self> {
+    /// From a `Cluster`; `None` if it contains no Shoot. `host_types` are the types of infrastructure whose nodes are hosts of
+    /// the site.
+    pub(super) fn read(cluster: &Value, host_types: &[String]) -> Option<Self> {
         let shoot = &cluster["spec"]["shoot"];
         let (metadata, spec) = (&shoot["metadata"], shoot["spec"].as_object()?);
         let field = |name: &str| spec.get(name).unwrap_or(&Value::Null);
@@ -52,7 +47,7 @@ impl Basis {
         Some(Self {
             wants_hibernation: hibernation["enabled"] == true,
             has_workers: has_workers(shoot),
-            provider: own(&field("provider")["type"]),
+            has_foreign_workers: has_foreign_workers(shoot, host_types),
             is_going: !metadata["deletionTimestamp"].is_null(),
             key_is_due: key_is_due(shoot),
             window_begin: own(&window["begin"]),

@@ -85,7 +85,8 @@ impl CareReconciler {
         }
         match self.site.seed.find(&CLUSTER, &Key::cluster(&head.status.technical_id)) {
             Ok(cluster) => {
-                let basis = cluster.as_ref().and_then(Basis::read);
+                let host_types = &self.site.settings.edge.host_types;
+                let basis = cluster.as_ref().and_then(|cluster| Basis::read(cluster, host_types));
                 known.rarely.basis = basis.clone().map(|basis| (basis, at, mark));
                 Ok(basis)
             }

@@ -498,17 +498,17 @@ fn a_key_that_cannot_be_rotated_in_time() {
         ("2025-01-01T00:00:00Z", json!([{"start": "nonsense"}]), None),
     ];
     for (rotated, schedules, expected) in table {
-        let basis = Basis::read(&cluster(rotated, schedules.clone())).unwrap();
+        let basis = Basis::read(&cluster(rotated, schedules.clone()), &[]).unwrap();
         let says = Case { basis, ..Case::default() }.says();
         assert_eq!(says.get(2).map(String::as_str), expected, "{rotated} {schedules}");
     }
     let mut never = cluster("", json!([]));
     never["spec"]["shoot"]["status"] = json!({});
-    let basis = Basis::read(&never).unwrap();
+    let basis = Basis::read(&never, &[]).unwrap();
     assert_eq!(basis.key_is_due.unwrap().unix(), 1_577_836_800 + 672 * 3_600);
     never["spec"]["shoot"]["spec"]["maintenance"]["autoRotation"] = Value::Null;
-    assert_eq!(Basis::read(&never).unwrap().key_is_due, None);
-    assert_eq!(Basis::read(&json!({"spec": {"seed": {}}})), None);
+    assert_eq!(Basis::read(&never, &[]).unwrap().key_is_due, None);
+    assert_eq!(Basis::read(&json!({"spec": {"seed": {}}}), &[]), None);
 }
 
 #[test]
@@ -542,4 +542,17 @@ fn reasons_to_check_a_shoot() {
         let change = Change { key: Key::new("p", "s"), old: shared(&old), new: shared(&new) };
         assert_eq!(reason(&change), expected, "{old:?} {new:?}");
     }
+}
+
+#[test]
+fn only_hosts_of_the_site_are_cared_for() {
+    let own = ["local".to_owned()];
+    let read = |workers: Value, host_types: &[String]| {
+        let spec = json!({"provider": {"type": "local", "workers": workers}});
+        let basis = Basis::read(&json!({"spec": {"shoot": {"spec": spec}}}), host_types).unwrap();
+        (basis.has_workers, basis.has_foreign_workers)
+    };
+    assert_eq!(read(json!([]), &[]), (false, false));
+    assert_eq!(read(json!([{"name": "a"}]), &[]), (true, true));
+    assert_eq!(read(json!([{"name": "a"}]), &own), (true, false));
 }

@@ -23,8 +23,8 @@ pub(crate) struct Component {
     pub(crate) workloads: &'static [Workload],
     /// When its workloads stop for a hibernation.
     pub(crate) stops: Turn,
-    /// Whether condition `ControlPlaneHealthy` demands its workloads, if the Shoot has the component. Its ManagedResources count by their class and label, like
-    /// those of extensions.
+    /// Whether condition `ControlPlaneHealthy` demands its workloads, if the Shoot has the component. Its ManagedResources count
+    /// by their class and label, like those of extensions.
     pub(crate) is_required: fn(Duty) -> bool,
     /// What it adds to each pod of the API server of a Shoot with workers. The number is that of its replicas.
     pub(crate) beside_server: fn(&Work, i64) -> Result<Option<ServerAddition>, Failed>,

@@ -102,4 +102,20 @@ mod tests {
         let late = names(Some(&Outside { host: "192.0.2.1".into(), port: 443 }));
         assert_eq!((late.len(), late[4].as_str()), (6, "kube-apiserver ca"));
     }
+
+    #[test]
+    fn with_workers_there_are_certificates_for_kubelets_and_the_tunnel() {
+        let view = crate::shoot::view::tests::golden("w4");
+        let outside = Outside { host: "192.0.2.1".into(), port: 443 };
+        let all = certificates(&view, Some(&outside));
+        let names: Vec<&str> = all.iter().map(|each| each.config.name()).collect();
+        for name in
+            ["kube-apiserver-kubelet", "kube-scheduler-server", "konnectivity-agent", "konnectivity-server"]
+        {
+            assert!(names.contains(&name), "{name}: {names:?}");
+        }
+        // Kubelets get a new CA late, so the old one signs what they verify.
+        let by_old = all.iter().filter(|each| each.is_by_previous_authority());
+        assert_eq!(by_old.map(|each| each.config.name()).collect::<Vec<_>>(), ["kube-apiserver-kubelet"]);
+    }
 }

@@ -142,25 +142,23 @@ fn deployment(input: &Input<'_>, names: &SortedMap<&str, String>) -> Result<Valu
     let pod = &mut object["spec"]["template"]["spec"];
     let (volume, path) = ("authorization-kubeconfigs", settings::AUTHORIZATION_KUBECONFIGS);
     let has_webhooks = names.contains_key(volume);
-    if has_webhooks && let Some(volumes) = pod["volumes"].as_array_mut() {
-        volumes.push(json!({"name": volume, "secret": {"defaultMode": 420, "secretName": ""}}));
+    if has_webhooks {
+        push(&mut pod["volumes"], json!({"name": volume, "secret": {"defaultMode": 420, "secretName": ""}}));
     }
-    if input.wildcard.is_some()
-        && let Some(volumes) = pod["volumes"].as_array_mut()
-    {
-        volumes.push(json!({"name": WILDCARD, "secret": {"defaultMode": 0o640, "secretName": ""}}));
+    if input.wildcard.is_some() {
+        let secret = json!({"defaultMode": 0o640, "secretName": ""});
+        push(&mut pod["volumes"], json!({"name": WILDCARD, "secret": secret}));
     }
     if input.nodes.is_some() {
         add_kubelet_access(pod);
     }
     let container = &mut pod["containers"][0];
-    if input.wildcard.is_some()
-        && let Some(mounts) = container["volumeMounts"].as_array_mut()
-    {
-        mounts.push(json!({"mountPath": WILDCARD_PATH, "name": WILDCARD, "readOnly": true}));
+    let mounts = &mut container["volumeMounts"];
+    if input.wildcard.is_some() {
+        push(mounts, json!({"mountPath": WILDCARD_PATH, "name": WILDCARD, "readOnly": true}));
     }
-    if has_webhooks && let Some(mounts) = container["volumeMounts"].as_array_mut() {
-        mounts.push(json!({"mountPath": path, "name": volume, "readOnly": true}));
+    if has_webhooks {
+        push(mounts, json!({"mountPath": path, "name": volume, "readOnly": true}));
     }
     container["image"] = json!(input.image);
     let header = json!([{"name": "Authorization", "value": format!("Bearer {}", input.health_check_token)}]);

@@ -154,16 +154,18 @@ fn the_deployment_is_the_golden_one_except_for_listed_differences() {
     assert_golden(golden, deployment_of(&defaulted()));
 }
 
+fn names_with_nodes() -> SortedMap<&'static str, String> {
+    let mut all = names();
+    all.extend([CA_KUBELET, KUBELET_CLIENT].map(|volume| (volume, volume.to_owned())));
+    all
+}
+
 /// The names of the Secrets in the golden Deployment with workers.
 fn names_of(golden: &Value) -> SortedMap<&'static str, String> {
-    let mut volumes = names();
+    let mut volumes = names_with_nodes();
     for (volume, name) in &mut volumes {
         name.clone_from(&secret_of(golden, volume));
     }
-    volumes.extend([
-        (CA_KUBELET, secret_of(golden, CA_KUBELET)),
-        (KUBELET_CLIENT, secret_of(golden, KUBELET_CLIENT)),
-    ]);
     volumes
 }
 
@@ -280,6 +282,11 @@ fn names_by_content_are_those_of_gardener() {
     let named = names(&texts);
     assert!(named.contains(&"kube-apiserver-authorization-config-720d4044".to_owned()), "{named:?}");
     assert!(named.iter().any(|name| name.starts_with("kube-apiserver-authorization-webhooks-kubeconfigs-")));
+    // With workers, the authorizer of nodes comes first.
+    let (golden, kubernetes) = (Golden::new(names_with_nodes(), encrypted()), defaulted());
+    let with_nodes = fill(&Input { nodes: Some(&[]), ..golden.input(&kubernetes, &texts) }).unwrap().0;
+    let theirs = "kube-apiserver-authorization-config-706dfba5";
+    assert!(with_nodes.iter().any(|(_, object)| content::name(object) == theirs), "{with_nodes:?}");
     let without = Texts::from([("authorization".to_owned(), text.to_owned())]);
     assert!(objects(&defaulted(), &without).unwrap_err().contains("structuredAuthorization.kubeconfigs"));
 }

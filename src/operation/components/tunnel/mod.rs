@@ -8,7 +8,7 @@ use crate::api::core::CONFIG_MAP;
 use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::archive;
-use crate::components::content::{annotate_references, name, name_volumes, unique_config_map};
+use crate::components::content::{annotate_references, name, name_volumes, push, unique_config_map};
 use crate::components::managed::{Managed, manifests, unique_secret};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::yaml::{self, Dialect};
@@ -111,10 +111,8 @@ fn addition(input: &ServerInput<'_>) -> ServerAddition {
     let configuration = unique_config_map(input.namespace, "kube-apiserver-egress-selector-config", &data);
     let mut server = archive::object("tunnel/server.yaml");
     server["image"] = json!(input.image);
-    if let Some(arguments) = server["args"].as_array_mut() {
-        // With a higher count than there are servers, agents connect anew each second.
-        arguments.push(json!(format!("--server-count={}", input.replicas.max(1))));
-    }
+    // With a higher count than there are servers, agents connect anew each second.
+    push(&mut server["args"], json!(format!("--server-count={}", input.replicas.max(1))));
     let volume = "egress-selection-config";
     ServerAddition {
         containers: vec![server],
@@ -163,10 +161,8 @@ fn agents(
     name_volumes(&mut daemon_set, &SortedMap::from([("certificate", key.name)]))?;
     let container = &mut daemon_set["spec"]["template"]["spec"]["containers"][0];
     container["image"] = json!(image);
-    if let Some(arguments) = container["args"].as_array_mut() {
-        arguments.push(json!(format!("--proxy-server-host={host}")));
-        arguments.push(json!(format!("--proxy-server-port={port}")));
-    }
+    push(&mut container["args"], json!(format!("--proxy-server-host={host}")));
+    push(&mut container["args"], json!(format!("--proxy-server-port={port}")));
     annotate_references(&mut daemon_set);
     let objects = [secret, archive::object("tunnel/account.yaml"), daemon_set];
     Ok(Managed::for_shoot(namespace, MANAGED_RESOURCE, false, &manifests(&objects)))
@@ -175,18 +171,18 @@ fn agents(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::SecretConfig;
     use crate::shoot::view::tests::golden;
 
     #[test]
     fn the_server_presents_the_address_that_agents_dial() {
-        let names = |outside: Option<&Outside>| {
-            certificates(&golden("w4"), outside)
-                .iter()
-                .map(|each| each.config.name().to_owned())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(names(None), [AGENT]);
-        assert_eq!(names(Some(&Outside { host: "192.0.2.1".into(), port: 30_443 })), [AGENT, SERVER]);
+        let of = |outside: Option<&Outside>| certificates(&golden("w4"), outside);
+        let early = of(None);
+        assert_eq!((early.len(), early[0].config.name()), (1, AGENT));
+        let late = of(Some(&Outside { host: "192.0.2.1".into(), port: 30_443 }));
+        let SecretConfig::Leaf { name, names, .. } = &late[1].config else { panic!("{late:?}") };
+        assert_eq!((late.len(), name.as_str(), late[1].authority), (2, SERVER, CA_TUNNEL));
+        assert_eq!(names.addresses, ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]);
         assert!(certificates(&golden("s2"), None).is_empty());
     }
 

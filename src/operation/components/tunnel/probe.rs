@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::api::core::NODE;
 use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::base::error::chain;
+use crate::components::rollout::is_node_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Method};
 
@@ -17,7 +18,7 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let client = work.env.connector.connect(work.plane())?;
     let mut ready = Vec::new();
     client.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
-        if is_ready(&node) {
+        if is_node_ready(&node) {
             ready.push(text(&node["metadata"]["name"]).to_owned());
         }
     })?;
@@ -35,9 +36,4 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
         }
     }
     Ok(TaskStep::again(FIVE_SECONDS, why))
-}
-
-fn is_ready(node: &Value) -> bool {
-    let all = node["status"]["conditions"].as_array().into_iter().flatten();
-    all.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::end;
 use super::owner::Owner;
 use super::scene::Scene;
-use super::{Name, PROJECT, shoot, succeeded};
+use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
 use crate::failure::{Failure, Result, ensure};
 use crate::host::{self, Host};
 use crate::image;
@@ -78,6 +78,9 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let path = "/api/v1/namespaces/default/pods/served:8080/proxy/";
     let answer = owner.kubectl(&["get", "--raw", path])?;
     ensure(answer.contains("serve\n8080"), || format!("the answer of the pod: {answer}"))?;
+    // Now there is a kubelet that the API server must reach.
+    ask_for_another(garden, POOL)?;
+    succeeded(lab, garden, agent, (POOL, "Reconcile"))?;
     // Its kubelet ends the pods.
     end::goes(lab, garden, agent, (before, POOL))
 }
