@@ -89,6 +89,14 @@ pub const MANAGED_SEED: Resource =
 pub const BASTION: Resource =
     Resource::new("operations.gardener.cloud", "v1alpha1", "Bastion", "bastions", true);
 
+/// The kind `CredentialsBinding` of `security.gardener.cloud/v1alpha1`.
+pub(crate) const CREDENTIALS_BINDING: Resource =
+    Resource::new("security.gardener.cloud", "v1alpha1", "CredentialsBinding", "credentialsbindings", true);
+
+/// The kind `SecretBinding` of `core.gardener.cloud/v1beta1`.
+pub(crate) const SECRET_BINDING: Resource =
+    Resource::new("core.gardener.cloud", "v1beta1", "SecretBinding", "secretbindings", true);
+
 /// The kind `WorkloadIdentity` of `security.gardener.cloud/v1alpha1`.
 pub const WORKLOAD_IDENTITY: Resource =
     Resource::new("security.gardener.cloud", "v1alpha1", "WorkloadIdentity", "workloadidentities", true);

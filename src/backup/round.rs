@@ -160,9 +160,9 @@ impl<'a> BackupRound<'a> {
 
     /// Writes the credentials into the seed.
     pub(crate) fn apply_credentials(&self, credentials: &GardenCredentials) -> Result<(), Error> {
-        let annotations = json!({TIMESTAMP: rfc3339_nanos(self.cx.clock.now())});
+        let metadata = json!({"annotations": {TIMESTAMP: rfc3339_nanos(self.cx.clock.now())}});
         let context = credentials::context(&self.kind.core, &self.object);
-        credentials.apply(self.seed, &self.secret(), &annotations, &context).map(drop)
+        credentials.apply(self.seed, &self.secret(), &metadata, &context).map(drop)
     }
 
     /// Writes the progress to the garden's status if it changed.

@@ -32,6 +32,8 @@ pub struct Managed {
     /// The name of its Secret and the Secret itself.
     secret: (Key, Value),
     kind: Kind,
+    /// Labels of the ManagedResource and its Secret, besides those of its kind.
+    labels: Vec<(&'static str, String)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +54,7 @@ impl Managed {
     pub fn component(name: &str, manifests: &str) -> Self {
         let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = secret(&format!("managedresource-{name}"), &data);
-        Self { name: name.to_owned(), secret, kind: Kind::Component }
+        Self::of(name, secret, Kind::Component)
     }
 
     /// Unchanged copies of objects. Annotations that others set on the
@@ -69,14 +71,28 @@ impl Managed {
             data.insert(name.to_owned(), text);
         }
         let secret = opaque_secret(namespace, name, &data);
-        Self { name: name.to_owned(), secret, kind: Kind::Copies }
+        Self::of(name, secret, Kind::Copies)
     }
 
     /// Objects for the cluster of a Shoot, from manifests in one text. The namespace is the one of its control plane.
     pub(crate) fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
         let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = opaque_secret(namespace, &format!("managedresource-{name}"), &data);
-        Self { name: name.to_owned(), secret, kind: Kind::Shoot { keep_objects } }
+        Self::of(name, secret, Kind::Shoot { keep_objects })
+    }
+
+    fn of(name: &str, secret: (Key, Value), kind: Kind) -> Self {
+        Self { name: name.to_owned(), secret, kind, labels: Vec::new() }
+    }
+
+    /// With these labels on the ManagedResource and its Secret.
+    #[must_use]
+    pub(crate) fn labelled(mut self, labels: Vec<(&'static str, String)>) -> Self {
+        for (name, value) in &labels {
+            self.secret.1["metadata"]["labels"][*name] = json!(value);
+        }
+        self.labels = labels;
+        self
     }
 
     /// The ManagedResource and the content of its Secret, like a golden file of the tests.
@@ -130,8 +146,33 @@ impl Managed {
                     "injectLabels": {"shoot.gardener.cloud/no-cleanup": "true"}})
             }
         };
+        for (name, value) in &self.labels {
+            metadata["labels"][*name] = json!(value);
+        }
         object["spec"] = spec;
     }
+}
+
+/// The objects in the text of [`Managed::golden`].
+#[cfg(test)]
+pub(crate) fn objects_of(golden: &str) -> Vec<Value> {
+    let (_, own) = golden.split_once("---\n# data.yaml.br\n").unwrap();
+    golden_objects(own)
+}
+
+/// The objects in a golden file, without the status that Go writes.
+#[cfg(test)]
+pub(crate) fn golden_objects(text: &str) -> Vec<Value> {
+    let mut all: Vec<Value> =
+        text.trim_end().split("\n---\n").map(|document| yaml::parse(document).unwrap()).collect();
+    for object in &mut all {
+        if object["kind"] != "ManagedResource"
+            && let Some(object) = object.as_object_mut()
+        {
+            object.remove("status");
+        }
+    }
+    all
 }
 
 /// Writes the Secret and the ManagedResource if they differ. Returns the generation of the ManagedResource.

@@ -95,21 +95,19 @@ impl GardenCredentials {
         fields(&copy["data"]) == fields(&self.object["data"])
     }
 
-    /// Writes a Secret of the seed with these annotations, and no labels except those that request a token. `context`
-    /// is the object on whose behalf the token is used.
+    /// Writes a Secret of the seed with the annotations and labels of `metadata`, and no other labels except those that
+    /// request a token. `context` is the object on whose behalf the token is used.
     pub(crate) fn apply(
         &self,
         seed: &Client,
         secret: &Key,
-        annotations: &Value,
+        metadata: &Value,
         context: &str,
     ) -> Result<Value, Error> {
         write::ensure(seed, &SECRET, secret, &|copy| {
             let old = copy["metadata"]["annotations"].clone();
-            copy["metadata"]["annotations"] = annotations.clone();
-            copy["metadata"].as_object_mut().into_iter().for_each(|metadata| {
-                metadata.remove("labels");
-            });
+            copy["metadata"]["annotations"] = metadata["annotations"].clone();
+            copy["metadata"]["labels"] = metadata["labels"].clone();
             if !self.is_identity() {
                 copy["data"] = self.object["data"].clone();
                 return;
@@ -147,10 +145,9 @@ impl GardenCredentials {
         ] {
             copy["metadata"]["annotations"][format!("{IDENTITY}{name}")] = json!(value);
         }
-        copy["metadata"]["labels"] = json!({
-            "security.gardener.cloud/purpose": "workload-identity-token-requestor",
-            (format!("{IDENTITY}provider")): system["type"],
-        });
+        let labels = &mut copy["metadata"]["labels"];
+        labels["security.gardener.cloud/purpose"] = json!("workload-identity-token-requestor");
+        labels[format!("{IDENTITY}provider")] = system["type"].clone();
         match &system["providerConfig"] {
             Value::Null => {
                 copy["data"].as_object_mut().into_iter().for_each(|data| {

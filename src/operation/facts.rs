@@ -15,6 +15,8 @@ pub(crate) struct Facts {
     pub(crate) operation: Operation,
     /// The Shoot has pools of workers.
     pub(crate) has_workers: bool,
+    /// Its nodes have kube-proxy: `spec.kubernetes.kubeProxy.enabled` is not false.
+    pub(crate) has_kube_proxy: bool,
     /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
     /// of its cluster cannot be deleted while it is hibernated. One that moves is awake, so that each seed shows that its
     /// data is whole.
@@ -51,6 +53,7 @@ impl Facts {
         Self {
             operation,
             has_workers: view.has_workers,
+            has_kube_proxy: view.kubernetes["kubeProxy"]["enabled"] != false,
             is_hibernated: view.wants_hibernation
                 && matches!(operation, Operation::Create | Operation::Reconcile),
             skips_readiness: !shoot["metadata"]["annotations"]["shoot.gardener.cloud/skip-readiness"]

@@ -9,6 +9,7 @@ use crate::flow::TaskOutline;
 use crate::shoot::{ShootView, ShootViewSources};
 
 mod backups;
+mod cloud_provider;
 pub(crate) mod cluster;
 pub mod components;
 mod create;

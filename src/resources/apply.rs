@@ -108,10 +108,6 @@ enum Token {
 
 /// Sends no requests for objects without pods.
 fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<Token, Error> {
-    // The API servers of shoots have their own webhook for it, or none.
-    if session.target.class != Class::Seed {
-        return Ok(Token::Left);
-    }
     let Some(account) = projected_token::account(object) else { return Ok(Token::Left) };
     let is_mounted = match projected_token::decided(live) {
         Some(decided) => decided,
@@ -130,6 +126,9 @@ fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<T
 }
 
 fn is_served(session: Session<'_>, namespace: &str) -> Result<bool, Error> {
+    if session.target.class != Class::Seed {
+        return Ok(projected_token::is_served_in_shoot(namespace));
+    }
     let found: Option<Metadata> = session.target.client.find(&NAMESPACE, &Key::cluster(namespace))?;
     Ok(found.is_some_and(|namespace| projected_token::is_served(&namespace.metadata)))
 }

@@ -1,6 +1,6 @@
-//! The token of pods whose ServiceAccount disables the automatic mount. In a seed, gardener-resource-manager adds a
-//! projected volume to such pods when they are created (its webhook `projected-token-mount`). Here the applier adds it
-//! to the pod template when it applies the workload. Charts made from Gardener's template rely on it.
+//! The token of pods whose ServiceAccount disables the automatic mount. In seeds and in Shoots, gardener-resource-manager adds
+//! a projected volume to such pods when they are created (its webhook `projected-token-mount`). Here the applier adds it to the
+//! pod template when it applies the workload. Charts made from Gardener's template and most components of Shoots rely on it.
 
 use serde_json::Value;
 
@@ -20,7 +20,8 @@ const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// The label of namespaces that belong to Gardener.
 const ROLE: &str = "gardener.cloud/role";
-const EXCEPTED: [&str; 2] = ["kube-system", "kubernetes-dashboard"];
+/// The namespaces that the webhook serves in Shoots, and does not serve in seeds.
+const OF_SHOOTS: [&str; 2] = ["kube-system", "kubernetes-dashboard"];
 
 /// The path of the pod, or of the pod template, in an object of a kind.
 fn place(kind: &str) -> Option<&'static str> {
@@ -41,9 +42,14 @@ fn has_volume(pod: &Value, is_it: impl Fn(&str) -> bool) -> bool {
     volumes.into_iter().any(|volume| is_it(text(&volume["name"])))
 }
 
-/// Whether the webhook handles a namespace.
+/// Whether the webhook handles a namespace of a seed.
 pub(super) fn is_served(namespace: &ObjectMeta) -> bool {
-    namespace.labels.contains_key(ROLE) && !EXCEPTED.contains(&namespace.name.as_str())
+    namespace.labels.contains_key(ROLE) && !is_served_in_shoot(&namespace.name)
+}
+
+/// Whether the webhook handles a namespace of a Shoot.
+pub(super) fn is_served_in_shoot(namespace: &str) -> bool {
+    OF_SHOOTS.contains(&namespace)
 }
 
 /// The ServiceAccount that decides whether the pods of this object get the volume.
@@ -169,7 +175,10 @@ mod tests {
         let role = || json!({"gardener.cloud/role": "extension"});
         assert!(served("extension-a", role()) && served("garden", json!({"gardener.cloud/role": ""})));
         assert!(!served("extension-a", json!({"role": "garden"})));
-        assert!(!served("kube-system", role()) && !served("kubernetes-dashboard", role()));
+        for name in ["kube-system", "kubernetes-dashboard"] {
+            assert!(!served(name, role()) && is_served_in_shoot(name), "{name}");
+        }
+        assert!(!is_served_in_shoot("default") && !is_served_in_shoot("garden"));
     }
 
     #[test]

@@ -117,7 +117,8 @@ fn make(
     })
 }
 
-fn kubeconfig(name: &str, namespace: &str, server: &str, ca: &[u8], user: &Value) -> String {
+/// A kubeconfig with one context. `server` is host and port; `user` says how it logs in.
+pub(crate) fn kubeconfig(name: &str, namespace: &str, server: &str, ca: &[u8], user: &Value) -> String {
     let mut of_context = json!({"cluster": name, "user": name});
     if !namespace.is_empty() {
         of_context["namespace"] = json!(namespace);

@@ -22,6 +22,7 @@ mod session;
 mod stored;
 
 pub use config::{SecretConfig, TokenUser};
+pub(crate) use make::kubeconfig;
 pub(crate) use manager::SecretSet;
 pub use manager::{Options, SecretsRotation, Signer};
 #[cfg(test)]

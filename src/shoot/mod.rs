@@ -13,6 +13,7 @@ pub(crate) mod garden;
 pub(crate) mod inside;
 pub(crate) mod issuer;
 pub(crate) mod namespace;
+pub(crate) mod pools;
 pub(crate) mod responsible;
 pub(crate) mod rewrite;
 pub mod rotation;

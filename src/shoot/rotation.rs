@@ -12,7 +12,7 @@ use crate::secrets::{Options, SecretsRotation};
 const AUTHORITIES: [&str; 6] =
     ["ca", CA_CLIENT, "ca-etcd", "ca-etcd-peer", "ca-front-proxy", "ca-istio-basic-auth-server"];
 /// Those of a Shoot with workers in addition.
-const AUTHORITIES_OF_NODES: [&str; 3] = [CA_KUBELET, "ca-metrics-server", CA_TUNNEL];
+const AUTHORITIES_OF_NODES: [&str; 3] = [CA_KUBELET, CA_METRICS_SERVER, CA_TUNNEL];
 
 /// All CAs of the Shoot, in the order of their creation.
 pub(crate) fn authorities(view: &ShootView) -> impl Iterator<Item = &'static str> {
@@ -24,6 +24,8 @@ pub(crate) fn authorities(view: &ShootView) -> impl Iterator<Item = &'static str
 pub(crate) const CA_CLIENT: &str = "ca-client";
 /// The CA of the certificates that kubelets serve with, and of the API server's certificate for them.
 pub(crate) const CA_KUBELET: &str = "ca-kubelet";
+/// The CA of the server that says what nodes and pods use.
+pub(crate) const CA_METRICS_SERVER: &str = "ca-metrics-server";
 /// The CA of the tunnel to the nodes. The name is upstream's, so that a migration and another gardenlet find it.
 pub(crate) const CA_TUNNEL: &str = "ca-vpn";
 /// The key that opens nodes by SSH.

@@ -238,9 +238,17 @@ impl Certificate {
         self
     }
 
+    /// The current CA signs it, although it is a server's: its clients get the new CA together with it.
+    #[must_use]
+    pub(crate) const fn by_current_authority(mut self) -> Self {
+        self.signer = Signer::Current;
+        self
+    }
+
+    /// Which of the CA's Secrets signs it.
     #[cfg(test)]
-    pub(crate) fn is_by_previous_authority(&self) -> bool {
-        self.options().signer == Signer::Old
+    pub(crate) const fn signer(&self) -> Signer {
+        self.signer
     }
 
     /// The CA follows the certificate in `tls.crt`.

@@ -11,7 +11,7 @@ use crate::format::base64;
 use crate::format::cidr::Cidr;
 use crate::format::time::parse_rfc3339;
 
-use super::has_workers;
+use super::pools::{self, Pool};
 
 /// The DNS provider that writes no records.
 pub(crate) const UNMANAGED: &str = "unmanaged";
@@ -161,6 +161,7 @@ pub struct ShootView {
     pub(crate) kubernetes_version: String,
     /// Whether it has pools of workers.
     pub(crate) has_workers: bool,
+    pub(crate) pools: Vec<Pool>,
     /// Whether a key opens its nodes by SSH (`spec.provider.workersSettings.sshAccess`).
     pub(crate) has_ssh: bool,
     /// CIDR ranges of Services: those of the spec, then others in the status.
@@ -228,6 +229,7 @@ impl ShootView {
         let window = &spec["maintenance"]["timeWindow"];
         let rotation = &status["credentials"]["rotation"];
         let kubernetes = &spec["kubernetes"];
+        let pools = pools::read(shoot);
         let internal = internal(&name, project, &seed["spec"]["dns"]["internal"], secrets);
         Self {
             namespace: own(&metadata["namespace"]),
@@ -236,8 +238,8 @@ impl ShootView {
             provider: own(&spec["provider"]["type"]),
             region: own(&spec["region"]),
             kubernetes_version: own(&kubernetes["version"]),
-            has_workers: has_workers(shoot),
-            has_ssh: has_workers(shoot)
+            has_workers: !pools.is_empty(),
+            has_ssh: !pools.is_empty()
                 && spec["provider"]["workersSettings"]["sshAccess"]["enabled"] != false,
             services: ranges(spec, status, "services"),
             pods: ranges(spec, status, "pods"),
@@ -268,6 +270,7 @@ impl ShootView {
             encrypted_before: texts(&status["credentials"]["encryptionAtRest"]["resources"]),
             encrypted: texts(&kubernetes["kubeAPIServer"]["encryptionConfig"]["resources"]),
             resources: spec["resources"].clone(),
+            pools,
             name,
             uid,
             status_uid,

@@ -32,7 +32,14 @@ const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEX
 /// The same in the newest minor version.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
 /// The programs of a Shoot with nodes besides.
-const NODES: &[&str] = &[image::SCHEDULER.program, image::TUNNEL_SERVER.program, image::TUNNEL_AGENT.program];
+const NODES: &[&str] = &[
+    image::SCHEDULER.program,
+    image::TUNNEL_SERVER.program,
+    image::TUNNEL_AGENT.program,
+    image::PROXY.program,
+    image::METRICS_SERVER.program,
+    "busybox",
+];
 /// Gardener's own programs.
 const GARDENER: &[&str] =
     &[Program::Api.name(), Program::Admission.name(), Program::Controllers.name(), Program::Scheduler.name()];

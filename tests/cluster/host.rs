@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::cluster;
 use crate::failure::{Failure, Result};
-use crate::image::Component;
+use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::machine::{Cable, Machine};
 use crate::node::{self, Containers, NodeSettings};
@@ -27,6 +27,8 @@ pub(crate) const ADDRESS: [u8; 4] = [10, 67, 0, 2];
 const ADDRESS_TEXT: &str = "10.67.0.2";
 /// Its name as a node.
 pub(crate) const NAME: &str = "h1";
+/// Its pool in the Shoot.
+pub(crate) const POOL: &str = "pool1";
 const CABLE: Cable = Cable { name: "host", inside: "10.67.0.1", outside: ADDRESS_TEXT };
 /// Nothing outside of the host has a route to its pods.
 const SETTINGS: NodeSettings = NodeSettings {
@@ -51,7 +53,7 @@ struct Authorities<'a> {
 }
 
 impl Host {
-    /// Starts a host with the images of `components`. Its kubelet uses certificates that an administrator has signed by hand.
+    /// Starts a host of a pool with the images of `components`. Its kubelet uses certificates that an administrator has signed by hand.
     /// `server` is the URL of the Shoot.
     pub(crate) fn start(lab: &Lab, plane: &str, server: &str, components: &[Component]) -> Result<Self> {
         let machine = Machine::with_mounts(lab, &CABLE)?;
@@ -59,6 +61,7 @@ impl Host {
         refuse_connections(lab)?;
         let containers = Containers::on(lab, SETTINGS, machine)?;
         components.iter().try_for_each(|component| containers.import_component(lab, component))?;
+        containers.import(&image::of_tools(&lab.environment, &lab.state)?)?;
         let kubelet = start_kubelet(lab, &containers, (plane, server))?;
         Ok(Self { kubelet, _containers: containers })
     }
@@ -108,7 +111,13 @@ fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &st
         "tlsCertFile": file("kubelet.crt", &certificate)?,
         "tlsPrivateKeyFile": file("kubelet.key", &key)?,
     });
-    node::run_kubelet(lab, &containers.place, own)
+    let version = image::API_SERVER.version().trim_start_matches('v');
+    let labels = [
+        ("worker.gardener.cloud/pool", POOL),
+        ("worker.gardener.cloud/kubernetes-version", version),
+        ("worker.gardener.cloud/system-components", "true"),
+    ];
+    node::run_kubelet(lab, &containers.place, own, &labels)
 }
 
 fn display(path: &Path) -> String {

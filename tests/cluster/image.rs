@@ -77,6 +77,19 @@ pub(crate) const TUNNEL_SERVER: Component = Component {
     versions: include_str!("tools/konnectivity/go.mod"),
     module: "sigs.k8s.io/apiserver-network-proxy",
 };
+pub(crate) const PROXY: Component = Component {
+    program: "kube-proxy",
+    repository: "registry.k8s.io/kube-proxy",
+    path: "/usr/local/bin/kube-proxy",
+    ..API_SERVER
+};
+pub(crate) const METRICS_SERVER: Component = Component {
+    program: "metrics-server",
+    repository: "registry.k8s.io/metrics-server/metrics-server",
+    path: "/metrics-server",
+    versions: include_str!("tools/metrics-server/go.mod"),
+    module: "sigs.k8s.io/metrics-server",
+};
 pub(crate) const TUNNEL_AGENT: Component = Component {
     program: "konnectivity-agent",
     repository: "registry.k8s.io/kas-network-proxy/proxy-agent",
@@ -126,6 +139,9 @@ impl Component {
         let program = program.ok_or_else(|| Failure::new(format!("{} not found", self.program)))?;
         let reference = self.reference();
         let mut files = vec![(self.path.to_owned(), program)];
+        if self.program == PROXY.program {
+            files.extend(packet_filter(environment)?);
+        }
         if self.program == ETCD.program {
             // It is in the image of etcd, too.
             let restorer = environment.program(RESTORER);
@@ -134,6 +150,43 @@ impl Component {
         }
         Image { reference: &reference, files, entrypoint: vec![self.path] }.write(folder)
     }
+}
+
+/// A shell, and the tools with which kube-proxy changes the rules of the kernel. As in its image, one program has many names.
+fn packet_filter(environment: &Environment) -> Result<Vec<(String, PathBuf)>> {
+    const NAMES: [&str; 6] =
+        ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
+    let find =
+        |name: &str| environment.program(name).ok_or_else(|| Failure::new(format!("{name} not found")));
+    let mut files = vec![("/bin/sh".to_owned(), find("busybox")?)];
+    for name in NAMES {
+        files.push((format!("/usr/sbin/{name}"), find(name)?));
+    }
+    let libraries = process::run(environment.command("ldd")?.arg(find(NAMES[0])?))?;
+    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+    files.extend(libraries.map(|path| (path.to_owned(), PathBuf::from(path))));
+    // It loads others by their path.
+    for folder in EXTENSIONS_OF_IPTABLES {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            files.push((entry.path().display().to_string(), entry.path()));
+        }
+    }
+    Ok(files)
+}
+
+/// Where distributions install them.
+const EXTENSIONS_OF_IPTABLES: [&str; 2] =
+    ["/usr/lib/x86_64-linux-gnu/xtables", "/usr/lib/aarch64-linux-gnu/xtables"];
+
+/// An image with a shell and other small tools, whose container waits.
+pub(crate) const TOOLS: &str = "lab.local/tools:1";
+
+/// Writes the archive of [`TOOLS`].
+pub(crate) fn of_tools(environment: &Environment, folder: &Path) -> Result<PathBuf> {
+    let path = "/bin/busybox";
+    let file = environment.program("busybox").ok_or_else(|| Failure::new("busybox not found"))?;
+    let entrypoint = vec![path, "sleep", "86400"];
+    Image { reference: TOOLS, files: vec![(path.to_owned(), file)], entrypoint }.write(folder)
 }
 
 /// The image of an extension, whose chart is in the folder `extension`: the name of its program among those of the

@@ -3,7 +3,8 @@
 //! Files outside of the state folder are in the `/run` and `/var/lib` of the sandbox, or of the machine of a second node; the
 //! control groups are below a folder with the name of the state folder, which the sandbox removes.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -24,7 +25,7 @@ pub(crate) struct NodeSettings {
     pub(crate) name: &'static str,
     pub(crate) address: &'static str,
     pub(crate) pod_range: &'static str,
-    /// The cluster DNS, if it exists: the tenth address of the seed's service range, where Gardener expects it.
+    /// The cluster DNS, if it exists: the tenth address of the range of Services, where Gardener expects it.
     pub(crate) dns_address: &'static str,
 }
 
@@ -206,11 +207,16 @@ impl Containers {
         let networks = place.folder.join("cni");
         fs::create_dir_all(&networks).doing(|| format!("create {}", networks.display()))?;
         cluster::write(&networks.join("10-lab.conflist"), &network(&place.settings).to_string())?;
-        cluster::write(&place.folder.join(CONTAINERD_CONFIG), &containerd_config(plugins, &networks))?;
+        let runtime = place.folder.join("runc");
+        cluster::write(&runtime, RUNTIME)?;
+        fs::set_permissions(&runtime, Permissions::from_mode(0o755))
+            .doing(|| format!("make {} a program", runtime.display()))?;
+        let config = containerd_config(plugins, &networks, &runtime);
+        cluster::write(&place.folder.join(CONTAINERD_CONFIG), &config)?;
         Ok(Self { process: start_containerd(lab, &place)?, place })
     }
 
-    fn import(&self, archive: &Path) -> Result<()> {
+    pub(crate) fn import(&self, archive: &Path) -> Result<()> {
         self.ctr(&["images", "import", &archive.display().to_string()]).map(drop)
     }
 
@@ -304,8 +310,18 @@ fn network(settings: &NodeSettings) -> Value {
     })
 }
 
+/// The machine of the tests may not have this capability, and then it cannot give it to a container that asks for it.
+const RUNTIME: &str = r#"#!/bin/sh
+previous=
+for argument; do
+  [ "$previous" != --bundle ] || sed -i 's/"CAP_SYS_RESOURCE",//g; s/,"CAP_SYS_RESOURCE"//g' "$argument/config.json"
+  previous=$argument
+done
+exec runc "$@"
+"#;
+
 /// `restrict_oom_score_adj`: without it runc cannot lower its children's score where it may not lower the parent's.
-fn containerd_config(plugins: &str, networks: &Path) -> String {
+fn containerd_config(plugins: &str, networks: &Path, runtime: &Path) -> String {
     format!(
         r#"version = 2
 [plugins."io.containerd.grpc.v1.cri"]
@@ -314,9 +330,14 @@ fn containerd_config(plugins: &str, networks: &Path) -> String {
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{plugins}"
     conf_dir = "{}"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+  [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+    BinaryName = "{}"
 "#,
         image::PAUSE,
-        networks.display()
+        networks.display(),
+        runtime.display()
     )
 }
 
@@ -328,14 +349,14 @@ fn start_kubelet(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
     });
-    run_kubelet(lab, place, own)
+    run_kubelet(lab, place, own, &[])
 }
 
 /// The kubelet's kubeconfig, in the folder of a node.
 pub(crate) const KUBECONFIG: &str = "kubelet.kubeconfig";
 
-/// Starts a kubelet with the fields of `own` in its configuration.
-pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value) -> Result<Process> {
+/// Starts a kubelet with the fields of `own` in its configuration, and with these labels of its node besides.
+pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value, labels: &[(&str, &str)]) -> Result<Process> {
     let NodeSettings { name, address, dns_address, .. } = place.settings;
     let groups = format!("{}/{name}", groups(lab));
     make_cgroups(&groups);
@@ -358,6 +379,8 @@ pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value) -> Result<Proces
     }
     let (config_file, kubeconfig) = (place.folder.join("kubelet.yaml"), place.folder.join(KUBECONFIG));
     cluster::write(&config_file, &config.to_string())?;
+    let labels = std::iter::once(("topology.kubernetes.io/zone", ZONE)).chain(labels.iter().copied());
+    let labels = labels.map(|(label, value)| format!("{label}={value}")).collect::<Vec<_>>().join(",");
     place.start(
         lab,
         "kubelet",
@@ -367,7 +390,7 @@ pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value) -> Result<Proces
             format!("--cert-dir={}", place.folder.display()),
             format!("--hostname-override={name}"),
             format!("--node-ip={address}"),
-            format!("--node-labels=topology.kubernetes.io/zone={ZONE}"),
+            format!("--node-labels={labels}"),
         ],
     )
 }

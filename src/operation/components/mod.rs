@@ -4,16 +4,20 @@ mod apis;
 pub(crate) mod cluster_identity;
 pub(crate) mod component;
 mod controller;
+mod coredns;
 pub mod etcd;
 pub(crate) mod gardener_access;
 pub mod kube_apiserver;
 pub mod kube_controller_manager;
+mod kube_proxy;
 mod kube_scheduler;
 mod managed_resource;
+mod metrics_server;
 pub mod namespaces;
 pub(crate) mod resource_manager;
 pub mod server_addition;
 pub(crate) mod shoot_system;
+mod system_pods;
 mod tunnel;
 pub(crate) mod workload;
 
@@ -38,6 +42,9 @@ pub(crate) static COMPONENTS: &[&Component] = &[
     &kube_controller_manager::tasks::COMPONENT,
     &shoot_system::COMPONENT,
     &tunnel::COMPONENT,
+    &kube_proxy::COMPONENT,
+    &coredns::COMPONENT,
+    &metrics_server::COMPONENT,
     &cluster_identity::COMPONENT,
 ];
 
@@ -78,6 +85,7 @@ pub(crate) fn stopping(turn: Turn) -> impl Iterator<Item = Workload> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::secrets::Signer;
 
     #[test]
     fn a_control_plane_without_workers_has_three_images() {
@@ -115,7 +123,7 @@ mod tests {
             assert!(names.contains(&name), "{name}: {names:?}");
         }
         // Kubelets get a new CA late, so the old one signs what they verify.
-        let by_old = all.iter().filter(|each| each.is_by_previous_authority());
+        let by_old = all.iter().filter(|each| each.signer() == Signer::Old);
         assert_eq!(by_old.map(|each| each.config.name()).collect::<Vec<_>>(), ["kube-apiserver-kubelet"]);
     }
 }

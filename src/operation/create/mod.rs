@@ -14,7 +14,7 @@ use super::restore::copy;
 use super::row::Row;
 use super::table::Table;
 use super::times::{FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS};
-use super::{backups, encryption, extensions, records, referenced, sleep};
+use super::{backups, cloud_provider, encryption, extensions, records, referenced, sleep};
 
 pub(super) static TABLE: Table =
     Table { name: "Shoot cluster reconciliation", rows: &ROWS, of: |component| component.create };
@@ -25,7 +25,7 @@ const UNLABEL: &str = "Removing label from resources after modification of encry
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-pub(super) static ROWS: [Row; 32] = [
+pub(super) static ROWS: [Row; 33] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
     Row::new("Create botanist", kube_apiserver::settings, kube_apiserver::settings_seen)
         .retrying(TEN_SECONDS, MINUTE),
@@ -37,7 +37,11 @@ pub(super) static ROWS: [Row; 32] = [
     Row::new("Ensuring Shoot cluster identity", tasks::identity, |seen| seen.status("clusterIdentity"))
         .after(&["Deploying control plane namespace"])
         .retrying(FIVE_SECONDS, SHORT),
-    // Cloud provider account secret: only with workers.
+    Row::new("Deploying cloud provider account secret", cloud_provider::deploy, only_in_the_log)
+        .after(&["Deploying control plane namespace"])
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
     Row::new("Deploying referenced resources", referenced::deploy, |seen| {
         seen.written(referenced::MANAGED_RESOURCE)
     })

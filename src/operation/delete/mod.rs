@@ -18,14 +18,14 @@ use super::table::Table;
 use super::times::{
     FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, SHORT, TEN_MINUTES, TEN_SECONDS, TWO_MINUTES,
 };
-use super::{extensions, records, referenced};
+use super::{cloud_provider, extensions, records, referenced};
 
 pub(super) static TABLE: Table =
     Table { name: "Shoot cluster deletion", rows: &ROWS, of: |component| component.delete };
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 26] = [
+static ROWS: [Row; 27] = [
     Row::new("Create botanist", kube_apiserver::settings_if_possible, kube_apiserver::settings_seen)
         .when(Facts::cleans)
         .retrying(TEN_SECONDS, MINUTE),
@@ -41,6 +41,11 @@ static ROWS: [Row; 26] = [
     Row::new("Ensuring Shoot cluster identity", create::identity, |seen| seen.status("clusterIdentity"))
         .after(&["Deploying Shoot namespace in Seed"])
         .retrying(FIVE_SECONDS, SHORT),
+    Row::new("Deploying cloud provider account secret", cloud_provider::deploy, only_in_the_log)
+        .after(&["Deploying Shoot namespace in Seed"])
+        .when(|facts| facts.has_workers && facts.found.has_namespace)
+        .retrying(FIVE_SECONDS, SHORT)
+        .last(),
     Row::new("Initializing secrets management", create::secrets, only_in_the_log)
         .after(&["Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness"])
         .when(Facts::cleans)
@@ -88,7 +93,12 @@ static ROWS: [Row; 26] = [
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
     Row::new("Deleting managed resources", tasks::managed, only_in_the_log)
-        .after(&["Cleaning up webhooks", "Cleaning extended API groups", "Cleaning Kubernetes resources"])
+        .after(&[
+            "Cleaning up webhooks",
+            "Cleaning extended API groups",
+            "Cleaning Kubernetes resources",
+            "Deleting metrics-server",
+        ])
         .retrying(FIVE_SECONDS, SHORT),
     Row::new("Waiting until managed resources have been deleted", tasks::wait_managed, |seen| {
         seen.managed_left()

@@ -42,8 +42,7 @@ pub(super) static COMPONENT: Component = Component {
     create: &[Row::new("Deploying Kubernetes scheduler", deploy, |seen| seen.deployment(NAME))
         .after(&["Renewing shoot access secrets after creation of new ServiceAccount signing key"])
         .when(|facts| facts.has_workers)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last()],
+        .retrying(FIVE_SECONDS, SHORT)],
     ..Component::NONE
 };
 

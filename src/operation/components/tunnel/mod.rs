@@ -50,7 +50,13 @@ pub(super) static COMPONENT: Component = Component {
             probe::wait,
             only_in_the_log,
         )
-        .after(&["Deploying konnectivity-agent system component", "Deploying shoot system resources"])
+        .after(&[
+            "Deploying konnectivity-agent system component",
+            "Deploying shoot system resources",
+            "Deploying kube-proxy system component",
+            "Deploying CoreDNS system component",
+            "Deploying metrics-server system component",
+        ])
         .when(|facts| facts.has_workers && facts.waits_awake())
         .within(FIFTEEN_MINUTES)
         .last(),

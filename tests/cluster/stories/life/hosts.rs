@@ -1,5 +1,6 @@
 //! Shoots with a pool of hosts.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -22,9 +23,16 @@ use crate::wait;
 /// The Shoot with a pool.
 const POOL: Name = Name("h");
 /// An image that the kubelet of a host needs for each pod, and those of the pods.
-const ON_HOST: [image::Component; 1] = [image::TUNNEL_AGENT];
+const ON_HOST: [image::Component; 4] = [image::TUNNEL_AGENT, image::PROXY, image::DNS, image::METRICS_SERVER];
 const IN_SEED: [image::Component; 2] = [image::SCHEDULER, image::TUNNEL_SERVER];
 const KUBELET_PORT: u16 = 10_250;
+/// The beginning of what the pod answers.
+const ANSWER: &str = "serve\n8080";
+/// CoreDNS says that it is ready after half a minute.
+const NAME_WITHIN_S: u64 = 120;
+/// metrics-server asks the kubelets each minute, and needs two answers.
+const USAGE_WITHIN_S: u64 = 240;
+const FORWARDED_PORT: u16 = 18_080;
 const DIAL_WITHIN: Duration = Duration::from_secs(5);
 const ACCOUNT_WITHIN_S: u64 = 60;
 const NODE_READY_WITHIN_S: u64 = 120;
@@ -77,7 +85,10 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     ensure(log.contains("serves port 8080"), || format!("the log of the pod: {log}"))?;
     let path = "/api/v1/namespaces/default/pods/served:8080/proxy/";
     let answer = owner.kubectl(&["get", "--raw", path])?;
-    ensure(answer.contains("serve\n8080"), || format!("the answer of the pod: {answer}"))?;
+    ensure(answer.contains(ANSWER), || format!("the answer of the pod: {answer}"))?;
+    forwards_a_port(lab, &owner)?;
+    finds_a_service(&owner)?;
+    says_what_is_used(&owner)?;
     // Now there is a kubelet that the API server must reach.
     ask_for_another(garden, POOL)?;
     succeeded(lab, garden, agent, (POOL, "Reconcile"))?;
@@ -85,12 +96,47 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     end::goes(lab, garden, agent, (before, POOL))
 }
 
+/// Another way through the tunnel: a connection that carries any protocol.
+fn forwards_a_port(lab: &Lab, owner: &Owner<'_>) -> Result<()> {
+    let mut forwarding = owner.forward(lab, "pod/served", &format!("{FORWARDED_PORT}:8080"))?;
+    let answer = wait::until("the forwarded port", POD_READY_WITHIN_S, || {
+        forwarding.ensure_running()?;
+        let mut stream = TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], FORWARDED_PORT)))?;
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok::<_, Failure>(answer.contains(ANSWER).then_some(()))
+    });
+    forwarding.kill();
+    answer
+}
+
+/// CoreDNS knows the name of a Service, kube-proxy its address, and a command runs in a pod.
+fn finds_a_service(owner: &Owner<'_>) -> Result<()> {
+    owner.kubectl(&["expose", "pod", "served", "--port=80", "--target-port=8080"])?;
+    owner.kubectl(&["run", "tools", &format!("--image={}", image::TOOLS), "--image-pull-policy=Never"])?;
+    let ask = ["exec", "tools", "--", "/bin/busybox", "wget", "-q", "-O", "-", "http://served.default/"];
+    wait::until("the answer of a Service", NAME_WITHIN_S, || {
+        let answer = owner.kubectl(&ask)?;
+        Ok::<_, Failure>(answer.contains(ANSWER).then_some(()))
+    })
+}
+
+/// An API whose server is a pod: the API server reaches it through the tunnel.
+fn says_what_is_used(owner: &Owner<'_>) -> Result<()> {
+    wait::until("what the node and the pods use", USAGE_WITHIN_S, || {
+        let nodes = owner.kubectl(&["top", "node", host::NAME, "--no-headers"])?;
+        let pods = owner.kubectl(&["top", "pod", "served", "--no-headers"])?;
+        Ok::<_, Failure>((nodes.starts_with(host::NAME) && pods.starts_with("served")).then_some(()))
+    })
+}
+
 fn pool() -> Value {
     let mut shoot = shoot(POOL, image::API_SERVER.version());
     let machine =
         json!({"type": "none", "architecture": "amd64", "image": {"name": "none", "version": "1.0.0"}});
     shoot["spec"]["provider"]["workers"] =
-        json!([{"name": "pool1", "machine": machine, "minimum": 1, "maximum": 1}]);
+        json!([{"name": host::POOL, "machine": machine, "minimum": 1, "maximum": 1}]);
     shoot["spec"]["networking"] = json!({
         "type": "none", "nodes": "10.67.0.0/24", "pods": "100.96.0.0/11", "services": "100.64.0.0/13"});
     shoot

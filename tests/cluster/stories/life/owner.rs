@@ -14,7 +14,7 @@ use crate::failure::{Failure, Result, ensure, equal};
 use crate::gardener::users;
 use crate::lab::Lab;
 use crate::outside::Outside;
-use crate::process;
+use crate::process::{self, Process};
 use crate::wait;
 
 /// The owner's data in a Secret.
@@ -55,6 +55,13 @@ impl<'a> Owner<'a> {
         command.env("KUBECACHEDIR", self.kubeconfig.with_extension("cache"));
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--request-timeout=5s");
         process::run(command.args(arguments))
+    }
+
+    /// Forwards a port of this machine to a pod while the process runs.
+    pub(super) fn forward(&self, lab: &Lab, pod: &str, ports: &str) -> Result<Process> {
+        let mut command = lab.command("kubectl")?;
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(["port-forward", pod, ports]);
+        Process::start("port-forward", &lab.state, command)
     }
 
     /// The same connection to another address of the same port.
