@@ -45,6 +45,7 @@ pub mod resources;
 pub mod shoot;
 
 pub mod deployer;
+pub(crate) mod hosts;
 
 pub mod operation;
 

@@ -101,6 +101,11 @@ pub(crate) const SECRET_BINDING: Resource =
 pub const WORKLOAD_IDENTITY: Resource =
     Resource::new("security.gardener.cloud", "v1alpha1", "WorkloadIdentity", "workloadidentities", true);
 
+/// Whether a Shoot has workers.
+pub(crate) fn has_workers(shoot: &Value) -> bool {
+    shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
+}
+
 /// A Seed as the program reads it.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::extensions::EXTENSION;
-use crate::api::gardener::{ControllerRegistration, ControllerResource};
+use crate::api::gardener::{ControllerRegistration, ControllerResource, has_workers};
 use crate::api::meta::text;
 use crate::base::json::json;
 use crate::base::sorted::SortedSet;
@@ -21,15 +21,22 @@ use super::{DesiredExtension, ExtensionPatience};
 pub(crate) enum ExtensionClass {
     Seed,
     /// A Shoot without workers.
+    Workerless,
+    /// A Shoot with workers.
     Shoot,
 }
 
 impl ExtensionClass {
+    /// The class of a Shoot's extensions.
+    pub(crate) fn of(shoot: &Value) -> Self {
+        if has_workers(shoot) { Self::Shoot } else { Self::Workerless }
+    }
+
     /// The value of `spec.class`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Seed => "seed",
-            Self::Shoot => "shoot",
+            Self::Workerless | Self::Shoot => "shoot",
         }
     }
 
@@ -38,9 +45,9 @@ impl ExtensionClass {
         let listed = resource.auto_enable.iter().any(|class| class == self.as_str());
         match self {
             Self::Seed => listed,
-            Self::Shoot => {
+            Self::Workerless | Self::Shoot => {
                 let is_global = resource.globally_enabled && resource.auto_enable.is_empty();
-                (listed || is_global) && resource.workerless_supported
+                (listed || is_global) && (self == Self::Shoot || resource.workerless_supported)
             }
         }
     }
@@ -230,7 +237,7 @@ mod tests {
             {"kind": "Extension", "type": "workers", "autoEnable": ["shoot"]},
         ]))];
         let named = json!([{"type": "off", "disabled": true}, {"type": "late"}]);
-        let found: Vec<_> = enabled(&named, &registrations, ExtensionClass::Shoot)
+        let found: Vec<_> = enabled(&named, &registrations, ExtensionClass::Workerless)
             .into_iter()
             .map(|extension| (extension.name, extension.moment, extension.deleted))
             .collect();
@@ -240,6 +247,17 @@ mod tests {
             ("late", ReconcileMoment::AfterWorker, ReconcileMoment::After),
         ];
         assert_eq!(found, expected.map(|(name, moment, deleted)| (name.to_owned(), moment, deleted)));
+        let with_workers = enabled(&named, &registrations, ExtensionClass::Shoot);
+        let names: Vec<&str> = with_workers.iter().map(|extension| extension.name.as_str()).collect();
+        assert_eq!(names, ["all", "before", "late", "workers"]);
+    }
+
+    #[test]
+    fn workers_decide_about_the_class_of_a_shoot() {
+        let shoot = |workers: Value| json!({"spec": {"provider": {"workers": workers}}});
+        assert_eq!(ExtensionClass::of(&shoot(json!([{"name": "a"}]))), ExtensionClass::Shoot);
+        assert_eq!(ExtensionClass::of(&shoot(json!([]))), ExtensionClass::Workerless);
+        assert_eq!(ExtensionClass::of(&shoot(Value::Null)), ExtensionClass::Workerless);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(crate) mod changed;
 pub(crate) mod credentials;
 pub(crate) mod dns_record;
 mod enabled;
+pub(crate) mod hosts;
 mod ready;
 pub(crate) mod required;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::api::condition::{self, ConditionStatus, urgency};
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource};
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration, ControllerResource, has_workers};
 use crate::api::meta::text;
 use crate::base::sorted::SortedSet;
 
@@ -37,7 +37,7 @@ pub(crate) fn of_seed(seed: &Value, registrations: &[Arc<ControllerRegistration>
     all
 }
 
-/// The extensions that a Shoot without workers requires. `dns` contains the types of its DNS providers, except for
+/// The extensions that a Shoot requires. `dns` contains the types of its DNS providers, except for
 /// unmanaged records. `backup` is the type of the seed's backup provider.
 pub(crate) fn of_shoot(
     shoot: &Value,
@@ -53,10 +53,27 @@ pub(crate) fn of_shoot(
         all.extend(["BackupBucket", "BackupEntry"].map(|kind| (kind, backup.to_owned())));
     }
     let named = &shoot["spec"]["extensions"];
-    all.extend(
-        types(named, registrations, ExtensionClass::Shoot).into_iter().map(|name| ("Extension", name)),
-    );
+    let types = types(named, registrations, ExtensionClass::of(shoot));
+    all.extend(types.into_iter().map(|name| ("Extension", name)));
+    if has_workers(shoot) {
+        all.extend(of_workers(&shoot["spec"]));
+    }
     all
+}
+
+/// The extensions that make the nodes of a Shoot.
+fn of_workers(spec: &Value) -> impl Iterator<Item = (&'static str, String)> {
+    let provider = text(&spec["provider"]["type"]).to_owned();
+    let mut all: Vec<(&'static str, String)> =
+        OF_PROVIDER.into_iter().map(|kind| (kind, provider.clone())).collect();
+    all.push(("Network", text(&spec["networking"]["type"]).to_owned()));
+    for worker in spec["provider"]["workers"].as_array().into_iter().flatten() {
+        all.push(("OperatingSystemConfig", text(&worker["machine"]["image"]["name"]).to_owned()));
+        for runtime in worker["cri"]["containerRuntimes"].as_array().into_iter().flatten() {
+            all.push(("ContainerRuntime", text(&runtime["type"]).to_owned()));
+        }
+    }
+    all.into_iter().filter(|(_, name)| !name.is_empty())
 }
 
 /// The required extensions that no registration supports, as `kind/type`.
@@ -210,6 +227,31 @@ mod tests {
         assert_eq!(found, expected);
         let plain = json!({"spec": {"provider": {"type": "lab"}}});
         assert_eq!(of_seed(&plain, &[]).len(), 3);
+    }
+
+    #[test]
+    fn extensions_that_make_nodes_are_required() {
+        let shoot = json!({"spec": {"provider": {"type": "hosts", "workers": [
+            {"machine": {"image": {"name": "host"}}},
+            {"machine": {"image": {"name": "other"}}, "cri": {"containerRuntimes": [{"type": "gvisor"}]}},
+        ]}, "networking": {"type": "flannel"}}});
+        let seed = json!({"spec": {"provider": {"type": "lab"}}});
+        let of = |shoot: &Value| {
+            let all = of_shoot(shoot, &seed, &[], None, &[]).into_iter();
+            all.map(|(kind, name)| format!("{kind}/{name}")).collect::<Vec<_>>()
+        };
+        let expected = [
+            "ContainerRuntime/gvisor",
+            "ControlPlane/hosts",
+            "ControlPlane/lab",
+            "Infrastructure/hosts",
+            "Network/flannel",
+            "OperatingSystemConfig/host",
+            "OperatingSystemConfig/other",
+            "Worker/hosts",
+        ];
+        assert_eq!(of(&shoot), expected);
+        assert_eq!(of(&json!({"spec": {"provider": {"type": "hosts"}}})), ["ControlPlane/lab"]);
     }
 
     const NOBODY: &str = "no ControllerInstallation of this seed supports ControlPlane/Lab, Worker/Lab: register an \

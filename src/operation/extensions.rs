@@ -1,7 +1,8 @@
 //! `Extension` objects of a Shoot: those that are reconciled before its API server, and those after it. And what a
 //! deletion does with objects of all kinds.
 //!
-//! `AfterWorker` never happens for a Shoot without workers: such an extension is skipped, as in upstream.
+//! `AfterWorker` never happens for a Shoot without workers: such an extension is skipped, as in upstream. With workers, it is
+//! reconciled once their objects are written.
 
 use crate::api::extensions::{
     CONTAINER_RUNTIME, CONTROL_PLANE, EXTENSION, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG,
@@ -33,6 +34,10 @@ pub(super) const AFTER: ObjectRow = ObjectRow {
     ..ANY
 };
 
+/// Those that are reconciled after the objects of workers.
+pub(super) const AFTER_WORKERS: ObjectRow =
+    ObjectRow { desired: |work| desired(work, ReconcileMoment::AfterWorker), ..ANY };
+
 /// Those that no extension of the Shoot needs.
 pub(super) const STALE: ObjectRow = ObjectRow { leaving: stale, ..ANY };
 
@@ -55,7 +60,7 @@ pub(super) const ALL_KINDS: ObjectRow = ObjectRow { leaving: of_all_kinds, ..ANY
 
 /// The objects of a Shoot.
 fn wanted(work: &Work) -> Vec<EnabledExtension> {
-    enabled(&work.shoot["spec"]["extensions"], &work.env.registered(), ExtensionClass::Shoot)
+    enabled(&work.shoot["spec"]["extensions"], &work.env.registered(), ExtensionClass::of(&work.shoot))
 }
 
 pub(super) fn names(work: &Work) -> Vec<String> {

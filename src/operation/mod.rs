@@ -27,6 +27,7 @@ pub(crate) mod lost;
 mod migrate;
 mod objects;
 mod pods;
+mod providers;
 mod records;
 mod referenced;
 pub(crate) mod requests;

@@ -7,6 +7,7 @@ use crate::extension::{
     DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, together,
 };
 use crate::flow::{Attempt, Failed, TaskStep};
+use crate::hosts;
 use crate::kube::Client;
 use crate::shoot::state;
 
@@ -68,10 +69,11 @@ impl ObjectRow {
     /// Waits until their extensions have reconciled them.
     pub(super) fn wait(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         let cluster = (self.cluster)(work);
-        let looks = (self.desired)(work)
-            .into_iter()
-            .map(|desired| desired.target.wait_ready(cluster, desired.patience, attempt));
-        together(looks.collect())
+        let look = |desired: Desired| {
+            answer(work, &desired.target)?;
+            desired.target.wait_ready(cluster, desired.patience, attempt)
+        };
+        together((self.desired)(work).into_iter().map(look).collect())
     }
 
     /// Writes the objects once in an operation, and waits for them.
@@ -101,7 +103,10 @@ impl ObjectRow {
     /// Waits until their extensions have released them.
     pub(super) fn wait_migrated(&self, work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
         let cluster = (self.cluster)(work);
-        let look = |moving: &Leaving| moving.target.wait_migrated(cluster, moving.patience, attempt);
+        let look = |moving: &Leaving| {
+            answer(work, &moving.target)?;
+            moving.target.wait_migrated(cluster, moving.patience, attempt)
+        };
         together((self.moving)(work)?.iter().map(look).collect())
     }
 
@@ -144,6 +149,14 @@ impl ObjectRow {
         delete_each(work, cluster, &leaving)?;
         wait_each(cluster, &leaving, attempt)
     }
+}
+
+/// Does what an extension does elsewhere, if the nodes of the Shoot are hosts of the site.
+fn answer(work: &Work, target: &ExtensionObject) -> Result<(), Failed> {
+    if hosts::answers(&target.resource.kind, &work.shoot, &work.env.settings.edge.host_types) {
+        hosts::answer(&work.env.seed, target, &work.shoot, work.now())?;
+    }
+    Ok(())
 }
 
 impl Leaving {

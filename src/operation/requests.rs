@@ -14,11 +14,15 @@ pub(super) const INTERNAL_RECORD: &str = "deployDNSRecordInternal";
 /// The request for the record of the owner's domain.
 pub(super) const EXTERNAL_RECORD: &str = "deployDNSRecordExternal";
 
+/// The request to reconcile the infrastructure of nodes.
+pub(super) const INFRASTRUCTURE: &str = "deployInfrastructure";
+
 /// Each request with the name of the task that fulfils it.
-const FULFILLED: [(&str, &str); 3] = [
+const FULFILLED: [(&str, &str); 4] = [
     (INTERNAL_RECORD, "Deploying internal domain DNS record"),
     (EXTERNAL_RECORD, "Deploying external domain DNS record"),
     (RESTART_PODS, "Restarting control plane pods"),
+    (INFRASTRUCTURE, "Waiting until Shoot infrastructure has been reconciled"),
 ];
 
 /// The tasks that the garden requests.
@@ -54,12 +58,17 @@ mod tests {
             (
                 all,
                 &names[..],
-                &["deployDNSRecordInternal", "deployDNSRecordExternal", "restartControlPlanePods"][..],
+                &[
+                    "deployDNSRecordInternal",
+                    "deployDNSRecordExternal",
+                    "restartControlPlanePods",
+                    "deployInfrastructure",
+                ][..],
             ),
             // The others were requested after the flow had started.
             ("restartControlPlanePods", &names, &["restartControlPlanePods"]),
             // It is hibernated.
-            (all, &names[2..], &["restartControlPlanePods"]),
+            (all, &names[2..3], &["restartControlPlanePods"]),
             (all, &[], &[]),
             ("", &names, &[]),
         ];
@@ -72,6 +81,6 @@ mod tests {
         let asleep = Facts { is_hibernated: true, restarts_pods: true, ..Facts::default() };
         let tasks = super::super::table(Operation::Reconcile).outline(&asleep);
         let skipped = names.map(|name| tasks.iter().find(|task| task.name == name).unwrap().is_skipped);
-        assert_eq!(skipped, [true, true, false]);
+        assert_eq!(skipped, [true, true, false, true]);
     }
 }

@@ -1,5 +1,7 @@
 //! What tasks leave for later ones.
 
+use serde_json::Value;
+
 use crate::config::control_plane::EtcdMode;
 use crate::flow::Failed;
 use crate::shoot::Outside;
@@ -47,6 +49,8 @@ pub(super) struct Results {
     pub(super) outside: Slot<Outside>,
     /// The port at which agents of the tunnel to the nodes connect, at the same address.
     pub(super) tunnel_port: Slot<u16>,
+    /// What the provider says about the infrastructure, for its other objects; null for nothing.
+    pub(super) infrastructure: Slot<Value>,
     /// How the API server presents itself within the Shoot.
     pub(super) endpoint: Slot<Endpoint>,
     /// The garden objects that the settings of the API server refer to.

@@ -32,13 +32,10 @@ pub(crate) use view::{RotationPhase, ShootView, ShootViewSources};
 
 use serde_json::Value;
 
+use crate::api::gardener::has_workers;
+
 /// Whether a Shoot has workers that this agent does not serve: their type of infrastructure is none of `host_types`, whose
 /// nodes are hosts of the site.
 pub(crate) fn has_foreign_workers(shoot: &Value, host_types: &[String]) -> bool {
     has_workers(shoot) && !host_types.iter().any(|known| shoot["spec"]["provider"]["type"] == known.as_str())
-}
-
-/// Whether a Shoot has workers.
-pub(crate) fn has_workers(shoot: &Value) -> bool {
-    shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use serde_json::Value;
 
 use super::super::arguments::RescueArguments;
-use crate::api::gardener::{BACKUP_ENTRY, SHOOT};
+use crate::api::gardener::{BACKUP_ENTRY, SHOOT, has_workers};
 use crate::api::meta::{Key, Resource, annotation, text};
 use crate::backup::decide::check_bucket;
 use crate::base::clock::Timestamp;
@@ -13,7 +13,7 @@ use crate::base::json::json;
 use crate::extension::TIMESTAMP;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::operation::components::etcd::plain::moving::{ACCEPT_LOSS, SINCE_SNAPSHOT};
-use crate::shoot::{has_workers, state};
+use crate::shoot::state;
 
 const OF_SHOOT: &Resource = &SHOOT;
 const OF_ENTRY: &Resource = &BACKUP_ENTRY;

@@ -7,6 +7,7 @@
 mod access;
 mod act;
 mod delete;
+mod hosts;
 mod inject;
 mod objects;
 mod observe;
@@ -91,7 +92,11 @@ impl Reconciler for InstallationReconciler {
         if installation.spec.seed_ref.is_none() {
             return Ok(ReconcileOutcome::Done);
         }
-        let deployment = if installation.metadata.deletion_timestamp.is_some() {
+        let is_leaving = installation.metadata.deletion_timestamp.is_some();
+        if !is_leaving && installation.spec.deployment_ref.is_none() {
+            return self.without_deployment(key, &installation, cx);
+        }
+        let deployment = if is_leaving {
             if !installation.metadata.finalizers.iter().any(|f| f == FINALIZER) {
                 return Ok(ReconcileOutcome::Done);
             }
@@ -99,6 +104,7 @@ impl Reconciler for InstallationReconciler {
         } else {
             // Other programs handle a deployment without a chart, so we set neither finalizer nor conditions.
             let Some(deployment) = self.deployment(&installation)? else { return Ok(ReconcileOutcome::Done) };
+            self.warn_of_hosts(&installation, cx);
             Some(deployment)
         };
         let mut verdict = InstallationConditions::new(&installation.status.conditions, cx.clock.now());

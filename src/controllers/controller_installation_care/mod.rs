@@ -70,7 +70,8 @@ impl Reconciler for CareReconciler {
         let Some(installation) = self.site.installations.store().get(key) else {
             return Ok(ReconcileOutcome::Done);
         };
-        if installation.metadata.deletion_timestamp.is_some() {
+        // Without a deployment there is no ManagedResource.
+        if installation.metadata.deletion_timestamp.is_some() || installation.spec.deployment_ref.is_none() {
             return Ok(ReconcileOutcome::Done);
         }
         let read = self.managed(&key.name);

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::api::gardener::has_workers;
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 use crate::format::time::parse_rfc3339;
-use crate::shoot::{has_foreign_workers, has_workers};
+use crate::shoot::has_foreign_workers;
 
 use super::schedule::Schedule;
 

@@ -1,20 +1,23 @@
-//! The tasks that create a Shoot without workers or bring it up to date, and their order (Gardener's
-//! `reconciler_reconcile.go`).
+//! The tasks that create a Shoot or bring it up to date, and their order (Gardener's `reconciler_reconcile.go`).
 //!
-//! Tasks of workers do not exist yet; comments mark their places. Tasks of Istio, logging and monitoring have no counterpart here.
+//! Tasks of operating systems and machines do not exist yet. Tasks of Istio, logging and monitoring have no counterpart here.
 
 pub(super) mod tasks;
 
+use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE, NETWORK};
 use crate::extension::ReconcileMoment;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::evidence::{Expect, only_in_the_log};
 use super::facts::Facts;
+use super::providers::{
+    CONTAINER_RUNTIMES, CONTROL_PLANE_OBJECT, INFRASTRUCTURE_OBJECT, NETWORK_OBJECT, STALE_RUNTIMES,
+};
 use super::restore::copy;
 use super::row::Row;
 use super::table::Table;
 use super::times::{FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS};
-use super::{backups, cloud_provider, encryption, extensions, records, referenced, sleep};
+use super::{backups, cloud_provider, encryption, extensions, providers, records, referenced, sleep};
 
 pub(super) static TABLE: Table =
     Table { name: "Shoot cluster reconciliation", rows: &ROWS, of: |component| component.create };
@@ -25,7 +28,7 @@ const UNLABEL: &str = "Removing label from resources after modification of encry
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-pub(super) static ROWS: [Row; 33] = [
+pub(super) static ROWS: [Row; 45] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
     Row::new("Create botanist", kube_apiserver::settings, kube_apiserver::settings_seen)
         .retrying(TEN_SECONDS, MINUTE),
@@ -40,8 +43,98 @@ pub(super) static ROWS: [Row; 33] = [
     Row::new("Deploying cloud provider account secret", cloud_provider::deploy, only_in_the_log)
         .after(&["Deploying control plane namespace"])
         .when(|facts| facts.has_workers)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Deploying Shoot infrastructure",
+        |work, _| INFRASTRUCTURE_OBJECT.deploy(work),
+        |seen| seen.object(&INFRASTRUCTURE, Expect::Exists),
+    )
+    .after(&[
+        "Initializing secrets management",
+        "Deploying cloud provider account secret",
+        "Deploying referenced resources",
+    ])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until Shoot infrastructure has been reconciled",
+        providers::wait_infrastructure,
+        |seen| seen.object(&INFRASTRUCTURE, Expect::Ready),
+    )
+    .after(&["Deploying Shoot infrastructure"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Deploying shoot control plane components",
+        |work, _| CONTROL_PLANE_OBJECT.deploy(work),
+        |seen| seen.object(&CONTROL_PLANE, Expect::Exists),
+    )
+    .after(&[
+        "Waiting until Shoot infrastructure has been reconciled",
+        "Renewing shoot access secrets after creation of new ServiceAccount signing key",
+    ])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot control plane has been reconciled",
+        |work, attempt| CONTROL_PLANE_OBJECT.wait(work, attempt),
+        |seen| seen.object(&CONTROL_PLANE, Expect::Ready),
+    )
+    .after(&["Deploying shoot control plane components"])
+    .when(|facts| facts.has_workers && facts.waits()),
+    Row::new(
+        "Deploying shoot network plugin",
+        |work, _| NETWORK_OBJECT.deploy(work),
+        |seen| seen.object(&NETWORK, Expect::Exists),
+    )
+    .after(&[
+        "Waiting until shoot control plane has been reconciled",
+        "Waiting until shoot namespaces have been reconciled",
+        "Waiting until extension resources handled after kube-apiserver are ready",
+        "Initializing connection to Shoot",
+        "Ensuring Shoot cluster identity",
+        "Deploying Kubernetes scheduler",
+    ])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot network plugin has been reconciled",
+        |work, attempt| NETWORK_OBJECT.wait(work, attempt),
+        |seen| seen.object(&NETWORK, Expect::Ready),
+    )
+    .after(&["Deploying shoot network plugin"])
+    .when(|facts| facts.has_workers && facts.waits()),
+    Row::new(
+        "Deploying container runtime resources",
+        |work, _| CONTAINER_RUNTIMES.deploy(work),
+        only_in_the_log,
+    )
+    .after(&["Deploying referenced resources", "Initializing connection to Shoot"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until container runtime resources are ready",
+        |work, attempt| CONTAINER_RUNTIMES.wait(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deploying container runtime resources"])
+    .when(|facts| facts.has_workers && facts.waits())
+    .last(),
+    Row::new(
+        "Deleting stale container runtime resources",
+        |work, _| STALE_RUNTIMES.delete(work),
+        only_in_the_log,
+    )
+    .after(&["Initializing connection to Shoot"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until stale container runtime resources are deleted",
+        |work, attempt| STALE_RUNTIMES.wait_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deleting stale container runtime resources"])
+    .when(|facts| facts.has_workers && facts.waits_awake())
+    .last(),
     Row::new("Deploying referenced resources", referenced::deploy, |seen| {
         seen.written(referenced::MANAGED_RESOURCE)
     })
@@ -100,7 +193,11 @@ pub(super) static ROWS: [Row; 33] = [
         |work, _| extensions::BEFORE.deploy(work),
         |seen| seen.extensions(ReconcileMoment::Before, Expect::Exists),
     )
-    .after(&["Initializing secrets management", "Deploying referenced resources"])
+    .after(&[
+        "Initializing secrets management",
+        "Deploying referenced resources",
+        "Waiting until Shoot infrastructure has been reconciled",
+    ])
     .when(Facts::is_awake)
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
@@ -154,6 +251,23 @@ pub(super) static ROWS: [Row; 33] = [
     )
     .after(&["Deploying extension resources after kube-apiserver"])
     .when(Facts::waits_awake),
+    // As in upstream, they do not wait for the first node.
+    Row::new(
+        "Deploying extension resources after workers",
+        |work, _| extensions::AFTER_WORKERS.deploy(work),
+        |seen| seen.extensions(ReconcileMoment::AfterWorker, Expect::Exists),
+    )
+    .after(&["Deploying shoot system resources", "Deploying CoreDNS system component"])
+    .when(|facts| facts.has_workers && facts.is_awake())
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources handled after workers are ready",
+        |work, attempt| extensions::AFTER_WORKERS.wait(work, attempt),
+        |seen| seen.extensions(ReconcileMoment::AfterWorker, Expect::Ready),
+    )
+    .after(&["Deploying extension resources after workers"])
+    .when(|facts| facts.has_workers && facts.waits_awake())
+    .last(),
     // Extensions that need the API server are hibernated before it stops.
     Row::new(
         "Hibernating extension resources before kube-apiserver hibernation",
@@ -177,6 +291,7 @@ pub(super) static ROWS: [Row; 33] = [
             "Waiting until kube-controller-manager reports readiness",
             "Deploying shoot namespaces system component",
             "Deploying Kubernetes controller manager",
+            "Waiting until shoot network plugin has been reconciled",
         ])
         .when(|facts| facts.is_hibernated)
         .retrying(FIVE_SECONDS, TEN_MINUTES),

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::api::core::POD;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata};
-use crate::extension::required;
+use crate::extension::{hosts, problem, required};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::{ListParams, Patch};
 use crate::runtime::write;
@@ -24,7 +24,14 @@ pub(crate) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<TaskSt
     let dns = work.view.dns_types();
     let backup = work.view.backup["provider"].as_str();
     let required = required::of_shoot(&work.shoot, &work.inputs.seed, &dns, backup, &registrations);
-    match required::missing(&required, &registrations, &work.env.installations.values()) {
+    let installations = work.env.installations.values();
+    if work.view.has_workers {
+        let host_types = &work.env.settings.edge.host_types;
+        if let Some(why) = hosts::unclear(&work.view.provider, &registrations, &installations, host_types) {
+            return Err(problem(why));
+        }
+    }
+    match required::missing(&required, &registrations, &installations) {
         None => Ok(TaskStep::Done),
         Some(why) => Err(Failed::new(why)),
     }

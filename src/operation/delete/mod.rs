@@ -1,4 +1,4 @@
-//! The tasks that delete a Shoot without workers, and their order (Gardener's `reconciler_delete.go`). The tasks of Istio,
+//! The tasks that delete a Shoot, and their order (Gardener's `reconciler_delete.go`). The tasks of Istio,
 //! logging and monitoring have no counterpart here. Replicas are written together with a workload, so there are no tasks that
 //! scale one.
 //!
@@ -7,12 +7,14 @@
 
 pub(super) mod tasks;
 
+use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE, NETWORK};
 use crate::shoot::cleaner::CleanupStage;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::create::tasks as create;
-use super::evidence::only_in_the_log;
+use super::evidence::{Expect, only_in_the_log};
 use super::facts::Facts;
+use super::providers::{CONTAINER_RUNTIMES, CONTROL_PLANE_OBJECT, INFRASTRUCTURE_OBJECT, NETWORK_OBJECT};
 use super::row::Row;
 use super::table::Table;
 use super::times::{
@@ -25,7 +27,7 @@ pub(super) static TABLE: Table =
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 27] = [
+static ROWS: [Row; 37] = [
     Row::new("Create botanist", kube_apiserver::settings_if_possible, kube_apiserver::settings_seen)
         .when(Facts::cleans)
         .retrying(TEN_SECONDS, MINUTE),
@@ -44,8 +46,78 @@ static ROWS: [Row; 27] = [
     Row::new("Deploying cloud provider account secret", cloud_provider::deploy, only_in_the_log)
         .after(&["Deploying Shoot namespace in Seed"])
         .when(|facts| facts.has_workers && facts.found.has_namespace)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Deploying Shoot control plane",
+        |work, _| CONTROL_PLANE_OBJECT.deploy(work),
+        |seen| seen.object(&CONTROL_PLANE, Expect::Exists),
+    )
+    .after(&[
+        "Deploying cloud provider account secret",
+        "Waiting until gardener-resource-manager reports readiness",
+    ])
+    .when(|facts| facts.has_workers && facts.cleans())
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until Shoot control plane has been reconciled",
+        |work, attempt| CONTROL_PLANE_OBJECT.wait(work, attempt),
+        |seen| seen.object(&CONTROL_PLANE, Expect::Ready),
+    )
+    .after(&["Deploying Shoot control plane"])
+    .when(|facts| facts.has_workers && facts.cleans()),
+    // The network goes while nodes still end, as in upstream.
+    Row::new("Destroying shoot network plugin", |work, _| NETWORK_OBJECT.delete(work), only_in_the_log)
+        .after(&INSIDE)
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot network plugin has been destroyed",
+        |work, attempt| NETWORK_OBJECT.wait_gone(work, attempt),
+        |seen| seen.object_left(&NETWORK),
+    )
+    .after(&["Destroying shoot network plugin"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Deleting container runtime resources",
+        |work, _| CONTAINER_RUNTIMES.delete(work),
+        only_in_the_log,
+    )
+    .after(&INSIDE)
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until stale container runtime resources are deleted",
+        |work, attempt| CONTAINER_RUNTIMES.wait_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deleting container runtime resources"])
+    .when(|facts| facts.has_workers),
+    Row::new("Destroying shoot control plane", |work, _| CONTROL_PLANE_OBJECT.delete(work), only_in_the_log)
+        .after(&CLEANED)
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot control plane has been destroyed",
+        |work, attempt| CONTROL_PLANE_OBJECT.wait_gone(work, attempt),
+        |seen| seen.object_left(&CONTROL_PLANE),
+    )
+    .after(&["Destroying shoot control plane"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Destroying shoot infrastructure",
+        |work, _| INFRASTRUCTURE_OBJECT.delete(work),
+        only_in_the_log,
+    )
+    .after(&["Waiting until shoot control plane has been destroyed"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot infrastructure has been deleted",
+        |work, attempt| INFRASTRUCTURE_OBJECT.wait_gone(work, attempt),
+        |seen| seen.object_left(&INFRASTRUCTURE),
+    )
+    .after(&["Destroying shoot infrastructure"])
+    .when(|facts| facts.has_workers),
     Row::new("Initializing secrets management", create::secrets, only_in_the_log)
         .after(&["Waiting until Kubernetes API LoadBalancer in the Seed cluster has reported readiness"])
         .when(Facts::cleans)
@@ -93,12 +165,7 @@ static ROWS: [Row; 27] = [
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
     Row::new("Deleting managed resources", tasks::managed, only_in_the_log)
-        .after(&[
-            "Cleaning up webhooks",
-            "Cleaning extended API groups",
-            "Cleaning Kubernetes resources",
-            "Deleting metrics-server",
-        ])
+        .after(&INSIDE)
         .retrying(FIVE_SECONDS, SHORT),
     Row::new("Waiting until managed resources have been deleted", tasks::wait_managed, |seen| {
         seen.managed_left()
@@ -134,6 +201,7 @@ static ROWS: [Row; 27] = [
     .after(&[
         "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
         "Waiting until all stale extension resources have been deleted",
+        "Waiting until shoot control plane has been destroyed",
     ])
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
@@ -193,8 +261,26 @@ static ROWS: [Row; 27] = [
         .last(),
 ];
 
+/// Then the cluster is empty, except for what belongs to the Shoot itself.
+const INSIDE: [&str; 4] = [
+    "Cleaning up webhooks",
+    "Cleaning extended API groups",
+    "Cleaning Kubernetes resources",
+    "Deleting metrics-server",
+];
+
+/// Then nothing needs the provider's part of the control plane any more.
+const CLEANED: [&str; 5] = [
+    "Waiting until managed resources have been deleted",
+    "Waiting until shoot network plugin has been destroyed",
+    "Waiting until stale container runtime resources are deleted",
+    "Waiting until extension resources that should be handled before kube-apiserver have been deleted",
+    "Waiting until all stale extension resources have been deleted",
+];
+
 /// Then nothing outside the control plane depends on it any more.
-const GONE: [&str; 3] = [
+const GONE: [&str; 4] = [
+    "Waiting until shoot infrastructure has been deleted",
     "Waiting until extension resources that should be handled after kube-apiserver have been deleted",
     "Waiting until all extension resources have been deleted",
     "Destroying external domain DNS record",

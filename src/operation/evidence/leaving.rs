@@ -44,6 +44,11 @@ impl Looker<'_> {
         self.is_gone(&DEPLOYMENT, name)
     }
 
+    /// The extension object with the name of the Shoot is gone.
+    pub(crate) fn object_left(&self, resource: &Resource) -> LookResult {
+        self.is_gone(resource, text(&self.shoot["metadata"]["name"]))
+    }
+
     pub(crate) fn record_left(&self, role: &str) -> LookResult {
         self.is_gone(&DNS_RECORD, &self.target(role).key.name)
     }

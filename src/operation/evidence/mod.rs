@@ -94,7 +94,8 @@ impl Looker<'_> {
     }
 
     pub(super) fn required_extensions(&self) -> LookResult {
-        let missed = look::required_extensions(self.garden, self.of, self.shoot)?;
+        let missed =
+            look::required_extensions(self.garden, self.of, self.shoot, &self.settings.edge.host_types)?;
         Ok(missed.map_or(Seen::There, missing))
     }
 
@@ -223,10 +224,24 @@ impl Looker<'_> {
         records::target(self.plane(), text(&self.shoot["metadata"]["name"]), role)
     }
 
+    /// An extension object with the name of the Shoot.
+    pub(super) fn object(&self, resource: &Resource, expected: Expect) -> LookResult {
+        let name = text(&self.shoot["metadata"]["name"]);
+        let found: Option<Value> = self.seed.find(resource, &Key::new(self.plane(), name))?;
+        Ok(match found {
+            None => missing(format!("{} {name} does not exist in the seed", resource.kind)),
+            Some(object) if expected == Expect::Ready => ready(resource, name, &object),
+            Some(_) => Seen::There,
+        })
+    }
+
     pub(super) fn extensions(&self, moment: ReconcileMoment, expected: Expect) -> LookResult {
         let registrations = look::registrations(self.garden)?;
-        let wanted =
-            extension::enabled(&self.shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
+        let wanted = extension::enabled(
+            &self.shoot["spec"]["extensions"],
+            &registrations,
+            ExtensionClass::of(self.shoot),
+        );
         let mut parts = Vec::new();
         for name in wanted.into_iter().filter(|each| each.moment == moment).map(|each| each.name) {
             let found: Option<Value> = self.seed.find(&EXTENSION, &Key::new(self.plane(), &name))?;

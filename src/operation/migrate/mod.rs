@@ -1,17 +1,20 @@
-//! The tasks that prepare a Shoot without workers for its move to another seed, and their order (Gardener's
+//! The tasks that prepare a Shoot for its move to another seed, and their order (Gardener's
 //! `reconciler_migrate.go`). Nothing of the Shoot is left in this seed when they are done, and nothing outside of it is deleted:
 //! the objects in its cluster stay in its etcd, whose last snapshot is in the bucket, and extensions only let go.
 //!
-//! Tasks of workers do not exist yet; comments mark their places. What this seed would lose for ever is deleted only after the
+//! Tasks of machines do not exist yet. What this seed would lose for ever is deleted only after the
 //! garden has shown that it has it: extension objects after the ShootState was read back, etcd after its last snapshot was.
 
 mod tasks;
+
+use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE};
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::create::tasks as create;
 use super::delete::tasks as delete;
 use super::evidence::only_in_the_log;
 use super::facts::Facts;
+use super::providers::{CONTROL_PLANE_OBJECT, INFRASTRUCTURE_OBJECT, OF_NODES};
 use super::row::Row;
 use super::table::Table;
 use super::times::{
@@ -24,7 +27,7 @@ pub(super) static TABLE: Table =
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 27] = [
+static ROWS: [Row; 38] = [
     Row::new("Create botanist", kube_apiserver::settings_if_possible, kube_apiserver::settings_seen)
         .when(Facts::cleans)
         .retrying(TEN_SECONDS, MINUTE),
@@ -51,7 +54,86 @@ static ROWS: [Row; 27] = [
     Row::new("Waiting until ManagedResources are deleted", delete::wait_managed, |seen| seen.managed_left())
         .after(&["Deleting all Managed Resources from the Shoot's namespace"])
         .within(TEN_MINUTES),
-    // Machines, and the extension objects of nodes: only with workers.
+    Row::new("Migrating extension resources", |work, _| OF_NODES.migrate(work), only_in_the_log)
+        .after(&["Waiting until ManagedResources are deleted"])
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources have been migrated",
+        |work, attempt| OF_NODES.wait_migrated(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Migrating extension resources"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Deleting extension resources from the Shoot namespace",
+        |work, _| OF_NODES.delete_migrated(work),
+        only_in_the_log,
+    )
+    .after(&["Persisting ShootState in garden cluster"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until extension resources have been deleted",
+        |work, attempt| OF_NODES.wait_migrated_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deleting extension resources from the Shoot namespace"])
+    .when(|facts| facts.has_workers),
+    // Upstream does not wait until it is migrated.
+    Row::new("Migrating shoot control plane", |work, _| CONTROL_PLANE_OBJECT.migrate(work), only_in_the_log)
+        .after(&[
+            "Waiting until extension resources have been deleted",
+            "Waiting until extensions that should be handled before kube-apiserver have been deleted",
+            "Waiting until all stale extensions have been deleted",
+        ])
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Deleting shoot control plane",
+        |work, _| CONTROL_PLANE_OBJECT.delete_migrated(work),
+        only_in_the_log,
+    )
+    .after(&["Migrating shoot control plane"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot control plane has been deleted",
+        |work, attempt| CONTROL_PLANE_OBJECT.wait_migrated_gone(work, attempt),
+        |seen| seen.object_left(&CONTROL_PLANE),
+    )
+    .after(&["Deleting shoot control plane"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Migrating shoot infrastructure",
+        |work, _| INFRASTRUCTURE_OBJECT.migrate(work),
+        only_in_the_log,
+    )
+    .after(&["Waiting until kube-apiserver has been deleted"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot infrastructure has been migrated",
+        |work, attempt| INFRASTRUCTURE_OBJECT.wait_migrated(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Migrating shoot infrastructure"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Deleting shoot infrastructure",
+        |work, _| INFRASTRUCTURE_OBJECT.delete_migrated(work),
+        only_in_the_log,
+    )
+    .after(&["Waiting until shoot infrastructure has been migrated"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot infrastructure has been deleted",
+        |work, attempt| INFRASTRUCTURE_OBJECT.wait_migrated_gone(work, attempt),
+        |seen| seen.object_left(&INFRASTRUCTURE),
+    )
+    .after(&["Deleting shoot infrastructure"])
+    .when(|facts| facts.has_workers),
     Row::new(
         "Migrating extensions before kube-apiserver",
         |work, _| extensions::BEFORE.migrate(work),
@@ -67,7 +149,10 @@ static ROWS: [Row; 27] = [
     .after(&["Migrating extensions before kube-apiserver"]),
     // Upstream does not wait for the extensions here.
     Row::new("Persisting ShootState in garden cluster", tasks::persist_state, |seen| seen.shoot_state())
-        .after(&["Waiting until extensions that should be handled before kube-apiserver have been migrated"])
+        .after(&[
+            "Waiting until extensions that should be handled before kube-apiserver have been migrated",
+            "Waiting until extension resources have been migrated",
+        ])
         .when(Facts::has_keys)
         .retrying(FIVE_SECONDS, TWO_MINUTES),
     Row::new(
@@ -98,6 +183,7 @@ static ROWS: [Row; 27] = [
     .after(&[
         "Waiting until extensions that should be handled before kube-apiserver have been deleted",
         "Waiting until all stale extensions have been deleted",
+        "Waiting until shoot control plane has been deleted",
     ])
     .when(Facts::cleans)
     .retrying(FIVE_SECONDS, TEN_MINUTES),
@@ -154,6 +240,7 @@ static ROWS: [Row; 27] = [
     })
     .after(&[
         "Waiting until all extensions have been deleted",
+        "Waiting until shoot infrastructure has been deleted",
         "Migrating external domain DNS record",
         "Migrating internal domain DNS record",
     ])

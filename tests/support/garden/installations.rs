@@ -93,8 +93,11 @@ fn wanted(world: &World, seed: &Value) -> BTreeSet<String> {
                 .iter()
                 .any(|r| needed.contains(&(text(r, "/kind").to_owned(), text(r, "/type").to_owned()))),
         };
+        // The real one needs no deployment. Most registrations of tests without one are promises, which would never be ready.
+        let is_of_hosts =
+            || list(registration, "/spec/resources").iter().any(|r| r["kind"] == "OperatingSystemConfig");
         fits && asked
-            && !list(deployment, "/deploymentRefs").is_empty()
+            && (!list(deployment, "/deploymentRefs").is_empty() || is_of_hosts())
             && text(registration, "/metadata/deletionTimestamp").is_empty()
     };
     let found = world.registrations.iter().filter(is_wanted);
@@ -126,6 +129,8 @@ fn needed_types(world: &World, seed: &Value) -> BTreeSet<(String, String)> {
     for shoot in world.shoots.iter().filter(on_seed) {
         if !is_workerless(shoot) {
             OF_PROVIDER.iter().for_each(|kind| need(kind, text(shoot, "/spec/provider/type")));
+            let workers = list(shoot, "/spec/provider/workers").iter();
+            workers.for_each(|w| need("OperatingSystemConfig", text(w, "/machine/image/name")));
         }
         need("Network", text(shoot, "/spec/networking/type"));
         list(shoot, "/spec/dns/providers").iter().for_each(|p| need("DNSRecord", text(p, "/type")));
@@ -202,18 +207,24 @@ fn desired(
     registration: &Value,
 ) -> Result<Option<Value>, Failure> {
     let reference = |o: &Value| json!({"name": o["metadata"]["name"], "resourceVersion": o["metadata"]["resourceVersion"]});
-    let deployment_name = text(registration, "/spec/deployment/deploymentRefs/0/name");
-    let Some(deployment) = world.deployments.get(deployment_name) else { return Ok(None) };
-    let mut content = deployment.clone();
-    for key in ["metadata", "kind", "apiVersion"] {
-        content.as_object_mut().unwrap().remove(key);
-    }
     let mut object = json!({
         "metadata": {"generateName": format!("{}-", text(registration, "/metadata/name")), "labels": {
-            "registration-spec-hash": hash(&registration["spec"]), "seed-spec-hash": hash(&seed["spec"]),
-            "deployment-hash": hash(&content)}},
-        "spec": {"registrationRef": reference(registration), "seedRef": reference(seed),
-            "deploymentRef": reference(deployment)}});
+            "registration-spec-hash": hash(&registration["spec"]), "seed-spec-hash": hash(&seed["spec"])}},
+        "spec": {"registrationRef": reference(registration), "seedRef": reference(seed)}});
+    let deployment_name = text(registration, "/spec/deployment/deploymentRefs/0/name");
+    let found = world.deployments.get(deployment_name);
+    if found.is_none() && !deployment_name.is_empty() {
+        return Ok(None);
+    }
+    if let Some(deployment) = found {
+        let mut content = deployment.clone();
+        for key in ["metadata", "kind", "apiVersion"] {
+            content.as_object_mut().unwrap().remove(key);
+        }
+        object["metadata"]["labels"]["deployment-hash"] = hash(&content).into();
+        object["spec"]["deploymentRef"] = reference(deployment);
+    }
+    let deployment = found.unwrap_or(&Value::Null);
     if let Some(level) = entry(registration, "/metadata/annotations", POD_SECURITY) {
         object["metadata"]["annotations"] = json!({POD_SECURITY: level});
     }

@@ -79,7 +79,7 @@ pub(super) fn tell(
     match look::registrations(&garden) {
         Ok(registrations) => {
             let wanted =
-                extension::enabled(&shoot["spec"]["extensions"], &registrations, ExtensionClass::Shoot);
+                extension::enabled(&shoot["spec"]["extensions"], &registrations, ExtensionClass::of(shoot));
             let late = wanted.into_iter().filter(|each| each.moment == ReconcileMoment::AfterWorker);
             told.why.extend(late.map(|each| {
                 format!("extension {} works after workers (AfterWorker): it is skipped, because the Shoot has none", each.name)

@@ -32,12 +32,7 @@ pub(super) static COMPONENT: Component = Component {
     needs_workers: true,
     images: &[NAME],
     create: &[Row::new("Deploying CoreDNS system component", deploy, |seen| seen.written(MANAGED_RESOURCE))
-        .after(&[
-            "Waiting until shoot namespaces have been reconciled",
-            "Waiting until extension resources handled after kube-apiserver are ready",
-            "Initializing connection to Shoot",
-            "Deploying Kubernetes scheduler",
-        ])
+        .after(&["Waiting until shoot network plugin has been reconciled"])
         .when(|facts| facts.has_workers && facts.is_awake())
         .retrying(FIVE_SECONDS, SHORT)],
     ..Component::NONE

@@ -77,6 +77,7 @@ static CREATE: [Row; 7] = [
             "Waiting until main and event ETCDs have been reconciled",
             "Checking that the restored main etcd has data",
             "Waiting until extension resources handled before kube-apiserver are ready",
+            "Waiting until Shoot infrastructure has been reconciled",
         ])
         .retrying(FIVE_SECONDS, SHORT)
         .longer(Facts::prepares_encryption_key, FIVE_MINUTES),

@@ -52,7 +52,10 @@ pub(crate) static COMPONENT: Component = Component {
         .retrying(FIVE_SECONDS, SHORT)],
     delete: &[
         Row::new("Deploying Kubernetes controller manager", deploy, |seen| seen.deployment(NAME))
-            .after(&["Initializing connection to Shoot"])
+            .after(&[
+                "Initializing connection to Shoot",
+                "Waiting until Shoot control plane has been reconciled",
+            ])
             .when(Facts::cleans)
             .retrying(FIVE_SECONDS, SHORT),
         Row::new("Waiting until kube-controller-manager is active", wait_active, only_in_the_log)

@@ -59,7 +59,8 @@ pub(super) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
-const NEEDS: [&str; 4] = [
+const NEEDS: [&str; 5] = [
+    "Waiting until shoot control plane has been reconciled",
     "Waiting until shoot namespaces have been reconciled",
     "Waiting until extension resources handled after kube-apiserver are ready",
     "Initializing connection to Shoot",

@@ -37,6 +37,7 @@ pub(super) static COMPONENT: Component = Component {
         seen.written(MANAGED_RESOURCE)
     })
     .after(&[
+        "Waiting until shoot control plane has been reconciled",
         "Waiting until shoot namespaces have been reconciled",
         "Waiting until extension resources handled after kube-apiserver are ready",
         "Initializing connection to Shoot",

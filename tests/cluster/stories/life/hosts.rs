@@ -4,22 +4,28 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
+use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
 use super::end;
+use super::garden::apply;
 use super::owner::Owner;
 use super::scene::Scene;
 use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
-use crate::failure::{Failure, Result, ensure};
+use crate::failure::{Failure, Result, ensure, equal};
 use crate::host::{self, Host};
 use crate::image;
 use crate::lab::Lab;
 use crate::outside;
 use crate::stories::steps;
 use crate::wait;
+use crate::world;
 
+/// The type of infrastructure in `packaging/edge-hosts`, and the name of its binding.
+const HOSTS: &str = "hosts";
 /// The Shoot with a pool.
 const POOL: Name = Name("h");
 /// An image that the kubelet of a host needs for each pod, and those of the pods.
@@ -43,10 +49,14 @@ const POD_READY_WITHIN_S: u64 = 120;
 pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     scene.import(lab, &IN_SEED)?;
     let Scene { garden, agent, site, before, .. } = scene;
-    agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": ["local"]}))?;
+    agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": [HOSTS]}))?;
     steps::ready(lab, agent)?;
+    for file in ["edge-hosts/hosts.yaml", "edge-hosts/project.yaml", "edge-hosts/credentials.yaml"] {
+        apply(&lab.garden, file)?;
+    }
     lab.garden.apply(&pool())?;
     succeeded(lab, garden, agent, (POOL, "Create"))?;
+    is_served(lab, garden)?;
     let owner = Owner::new(lab, garden, POOL, &site.outside)?;
     owner.gets_in(image::API_SERVER.version())?;
 
@@ -96,6 +106,23 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     end::goes(lab, garden, agent, (before, POOL))
 }
 
+/// The agent serves the type itself, and passes credentials on to seed and garden.
+fn is_served(lab: &Lab, garden: &Client) -> Result<()> {
+    let conditions = "jsonpath={range .items[?(@.spec.registrationRef.name=='edge-hosts')].status.conditions[*]}{.type}={.status} {end}";
+    let conditions = lab.garden.kubectl(&["get", "controllerinstallations", "--output", conditions])?;
+    for expected in ["Valid=True", "Installed=True", "Healthy=True", "Progressing=False", "Required=False"] {
+        ensure(conditions.contains(expected), || format!("the installation of edge-hosts: {conditions}"))?;
+    }
+    let secret = lab.seed.client()?.get::<Value>(&SECRET, &Key::new(&POOL.plane(), "cloudprovider"))?;
+    equal("the purpose", &secret["metadata"]["labels"], &json!({"gardener.cloud/purpose": "cloudprovider"}))?;
+    for (kind, name, field) in [(&CONFIG_MAP, "ca-kubelet", "ca.crt"), (&SECRET, "ssh-keypair", "id_rsa.pub")]
+    {
+        let copy = garden.get::<Value>(kind, &Key::new(PROJECT, format!("{}.{name}", POOL.0)))?;
+        ensure(copy["data"][field].is_string(), || format!("{name} in the garden has no {field}"))?;
+    }
+    Ok(())
+}
+
 /// Another way through the tunnel: a connection that carries any protocol.
 fn forwards_a_port(lab: &Lab, owner: &Owner<'_>) -> Result<()> {
     let mut forwarding = owner.forward(lab, "pod/served", &format!("{FORWARDED_PORT}:8080"))?;
@@ -134,7 +161,12 @@ fn says_what_is_used(owner: &Owner<'_>) -> Result<()> {
 fn pool() -> Value {
     let mut shoot = shoot(POOL, image::API_SERVER.version());
     let machine =
-        json!({"type": "none", "architecture": "amd64", "image": {"name": "none", "version": "1.0.0"}});
+        json!({"type": "host", "architecture": "amd64", "image": {"name": "host", "version": "1.0.0"}});
+    shoot["spec"]["provider"]["type"] = json!(HOSTS);
+    // The garden looks for a Seed of the same type otherwise.
+    shoot["spec"]["seedName"] = json!(world::SEED);
+    shoot["spec"]["cloudProfile"] = json!({"kind": "CloudProfile", "name": HOSTS});
+    shoot["spec"]["credentialsBindingName"] = json!(HOSTS);
     shoot["spec"]["provider"]["workers"] =
         json!([{"name": host::POOL, "machine": machine, "minimum": 1, "maximum": 1}]);
     shoot["spec"]["networking"] = json!({

@@ -1,0 +1,91 @@
+//! Installations without a deployment: the agent itself serves their types, or nobody does.
+
+use crate::api::condition::{self, Condition, ConditionStatus, Finding};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::meta::Key;
+use crate::base::clock::Timestamp;
+use crate::extension::hosts::{self, HostService};
+use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome};
+use crate::runtime::events::{Event, InvolvedObject};
+use crate::runtime::write;
+
+use super::observe::registration;
+use super::{InstallationReconciler, RESYNC};
+
+/// The reason of a condition and of an event about types that nobody serves, or two.
+const UNCLEAR: &str = "HostTypesUnclear";
+
+impl InstallationReconciler {
+    fn service(&self, installation: &ControllerInstallation) -> HostService {
+        let found = self.site.registrations.store().get(&Key::cluster(registration(installation)));
+        hosts::service(installation, found.as_deref(), &self.site.settings.edge.host_types)
+    }
+
+    /// Reports an installation that has no deployment.
+    pub(super) fn without_deployment(
+        &self,
+        key: &Key,
+        installation: &ControllerInstallation,
+        cx: &ReconcileContext,
+    ) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let old = &installation.status.conditions;
+        let Some(wanted) = conditions(&self.service(installation), old, cx.clock.now()) else {
+            return Ok(ReconcileOutcome::Done);
+        };
+        write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
+        Ok(ReconcileOutcome::After(RESYNC))
+    }
+
+    /// Tells if the agent is to serve the types of an installation that has a deployment. The installation works, so that
+    /// its conditions say nothing about it.
+    pub(super) fn warn_of_hosts(&self, installation: &ControllerInstallation, cx: &ReconcileContext) {
+        let HostService::Unclear(why) = self.service(installation) else { return };
+        let (name, uid) = (installation.metadata.name.as_str(), installation.metadata.uid.as_str());
+        log::warn!(controller = "controllerinstallation", key = name, why = why.as_str(); "It is unclear who serves a type");
+        let about = InvolvedObject { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };
+        let controller = "controllerinstallation-controller";
+        let event = Event { controller, warning: true, reason: UNCLEAR, action: "Reconcile", note: &why };
+        cx.events.tell(&self.site.garden, &cx.clock, about, event);
+    }
+}
+
+/// The conditions of an installation without a deployment. None if the agent has nothing to say about it.
+fn conditions(service: &HostService, old: &[Condition], now: Timestamp) -> Option<Vec<Condition>> {
+    const SERVED: &str = "The agent of this seed serves the types of this registration itself.";
+    let set = |kind, status, reason, message: &str| {
+        condition::find_or_init(old, kind, now).updated(now, status, Finding::new(reason, message))
+    };
+    let (yes, no) = (ConditionStatus::True, ConditionStatus::False);
+    match service {
+        HostService::Others => None,
+        HostService::Agent => Some(vec![
+            set("Valid", yes, "RegistrationValid", SERVED),
+            set("Installed", yes, "InstallationSuccessful", SERVED),
+            set("Healthy", yes, "ControllerHealthy", SERVED),
+            set("Progressing", no, "ControllerRolledOut", SERVED),
+        ]),
+        HostService::Unclear(why) => {
+            Some(vec![set("Valid", no, UNCLEAR, why), set("Installed", no, "InstallationPending", why)])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_garden_is_told() {
+        let now = Timestamp::from_unix(1_795_352_540);
+        let of = |service: &HostService| {
+            let all = conditions(service, &[], now).into_iter().flatten();
+            all.map(|each| format!("{} {}", each.kind, each.status)).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(&HostService::Agent),
+            ["Valid True", "Installed True", "Healthy True", "Progressing False"]
+        );
+        assert_eq!(of(&HostService::Unclear("why".to_owned())), ["Valid False", "Installed False"]);
+        assert!(of(&HostService::Others).is_empty());
+    }
+}

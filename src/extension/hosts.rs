@@ -1,0 +1,133 @@
+//! Types of infrastructure whose nodes are hosts of the site. No extension serves them, but the agent itself. Pure.
+//!
+//! Two must agree about it: a registration in the garden that has no deployment, and `edge.hosts.types` of the agent. With one
+//! of them alone, nobody would serve the type, or two would.
+
+use std::sync::Arc;
+
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+
+/// The option with the types that the agent serves.
+const OPTION: &str = "edge.hosts.types";
+/// The kinds that say by their type who makes the nodes.
+const KINDS: [&str; 2] = ["Infrastructure", "Worker"];
+
+/// Who serves the types of an installation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum HostService {
+    /// Its deployment, or another program.
+    Others,
+    /// The agent.
+    Agent,
+    /// Nobody, or two. The text says why, and what to change.
+    Unclear(String),
+}
+
+/// Who serves the types of an installation. `host_types` are those of the option.
+pub(crate) fn service(
+    installation: &ControllerInstallation,
+    registration: Option<&ControllerRegistration>,
+    host_types: &[String],
+) -> HostService {
+    let has_deployment = installation.spec.deployment_ref.is_some();
+    let name = &installation.spec.registration_ref.name;
+    let is_named = |type_name: &str| host_types.iter().any(|known| known.eq_ignore_ascii_case(type_name));
+    let types = || {
+        let resources = registration.into_iter().flat_map(|registration| &registration.spec.resources);
+        resources
+            .filter(|resource| KINDS.contains(&resource.kind.as_str()))
+            .map(|resource| &resource.type_name)
+    };
+    if types().next().is_none() {
+        return HostService::Others;
+    }
+    match types().find(|type_name| is_named(type_name) == has_deployment) {
+        None if has_deployment => HostService::Others,
+        None => HostService::Agent,
+        Some(type_name) if has_deployment => HostService::Unclear(format!(
+            "{OPTION} names {type_name}, but ControllerRegistration {name} has a deployment that serves this type: remove the type \
+             from {OPTION}, or the deployment from the registration"
+        )),
+        Some(type_name) => HostService::Unclear(format!(
+            "ControllerRegistration {name} has no deployment, so nobody serves type {type_name}: add the type to {OPTION}, or a \
+             deployment to the registration"
+        )),
+    }
+}
+
+/// Why it is unclear who serves a type of infrastructure.
+pub(crate) fn unclear(
+    type_name: &str,
+    registrations: &[Arc<ControllerRegistration>],
+    installations: &[Arc<ControllerInstallation>],
+    host_types: &[String],
+) -> Option<String> {
+    let serves = |registration: &&Arc<ControllerRegistration>| {
+        let mut resources = registration.spec.resources.iter();
+        resources.any(|resource| {
+            KINDS.contains(&resource.kind.as_str()) && resource.type_name.eq_ignore_ascii_case(type_name)
+        })
+    };
+    registrations.iter().filter(serves).find_map(|registration| {
+        let mut own = installations
+            .iter()
+            .filter(|installation| installation.spec.registration_ref.name == registration.metadata.name);
+        own.find_map(|installation| match service(installation, Some(registration), host_types) {
+            HostService::Unclear(why) => Some(why),
+            _ => None,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn registration(resources: &Value) -> ControllerRegistration {
+        let object = json!({"metadata": {"name": "r"}, "spec": {"resources": resources}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn installation(deployment: &Value) -> ControllerInstallation {
+        let object = json!({"metadata": {"name": "i"},
+            "spec": {"registrationRef": {"name": "r"}, "deploymentRef": deployment}});
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn registration_and_option_must_agree() {
+        let hosts =
+            json!([{"kind": "Infrastructure", "type": "hosts"}, {"kind": "Network", "type": "flannel"}]);
+        let other = json!([{"kind": "Extension", "type": "hosts"}]);
+        let (none, some) = (Value::Null, json!({"name": "d"}));
+        let table = [
+            (&hosts, &none, "hosts", "Agent"),
+            (&hosts, &some, "others", "Others"),
+            (
+                &hosts,
+                &some,
+                "hosts",
+                "has a deployment that serves this type: remove the type from edge.hosts.types",
+            ),
+            (&hosts, &none, "others", "nobody serves type hosts: add the type to edge.hosts.types"),
+            // It says nothing about nodes.
+            (&other, &none, "hosts", "Others"),
+            (&other, &some, "hosts", "Others"),
+        ];
+        for (resources, deployment, host_type, expected) in table {
+            let (registration, installation) = (registration(resources), installation(deployment));
+            let host_types = [host_type.to_owned()];
+            let found = service(&installation, Some(&registration), &host_types);
+            let text = match &found {
+                HostService::Unclear(why) => why.clone(),
+                other => format!("{other:?}"),
+            };
+            assert!(text.contains(expected), "{resources} {deployment} {host_type}: {text}");
+            let unclear = unclear("Hosts", &[Arc::new(registration)], &[Arc::new(installation)], &host_types);
+            assert_eq!(unclear.is_some(), matches!(found, HostService::Unclear(_)));
+        }
+        assert_eq!(service(&installation(&none), None, &[]), HostService::Others, "an unknown registration");
+    }
+}
