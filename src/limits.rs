@@ -151,6 +151,12 @@ pub(crate) const SHOOT_PAGE_ITEMS: u32 = 100;
 pub(crate) const SHOOT_NAMES_MAX: usize = 100;
 /// A name in a message about a Shoot: API servers accept no longer one for most kinds.
 pub(crate) const SHOOT_NAME_BYTES_MAX: usize = 253;
+
+/// Nodes of a Shoot that are looked at. Further ones are ignored.
+pub(crate) const SHOOT_NODES_MAX: usize = 1_000;
+
+/// The length of what a node of a Shoot says about itself.
+pub(crate) const SHOOT_NODE_BYTES_MAX: usize = 512;
 /// Changes of webhooks that one check of a Shoot makes, as JSON. The next check continues.
 pub(crate) const SHOOT_REMEDIES_BYTES_MAX: usize = 256 << 10;
 /// Names and UIDs of stale pods that are deleted at once. The next check continues.

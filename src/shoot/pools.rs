@@ -18,6 +18,8 @@ pub(crate) struct Pool {
     /// The version of its kubelets: its own, or that of the control plane.
     pub(crate) kubernetes_version: String,
     pub(crate) zones: Vec<String>,
+    /// How many nodes it must have.
+    pub(crate) minimum: i64,
     /// How many nodes it may have.
     pub(crate) maximum: i64,
     /// System components may run on its nodes.
@@ -27,7 +29,7 @@ pub(crate) struct Pool {
 }
 
 /// The pools of a Shoot. Missing fields have the garden's defaults.
-pub(super) fn read(shoot: &Value) -> Vec<Pool> {
+pub(crate) fn read(shoot: &Value) -> Vec<Pool> {
     let spec = &shoot["spec"];
     let workers = spec["provider"]["workers"].as_array();
     let pool = |worker: &Value| Pool {
@@ -38,6 +40,7 @@ pub(super) fn read(shoot: &Value) -> Vec<Pool> {
             .unwrap_or_default()
             .to_owned(),
         zones: worker["zones"].as_array().into_iter().flatten().map(|zone| text(zone).to_owned()).collect(),
+        minimum: worker["minimum"].as_i64().unwrap_or_default(),
         maximum: worker["maximum"].as_i64().unwrap_or_default(),
         allows_system_components: worker["systemComponents"]["allow"] != false,
         taints: worker["taints"].as_array().cloned().unwrap_or_default(),

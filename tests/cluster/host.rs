@@ -36,6 +36,7 @@ const SETTINGS: NodeSettings = NodeSettings {
     address: ADDRESS_TEXT,
     pod_range: "100.96.0.0/24",
     dns_address: "100.64.0.10",
+    masquerades: true,
 };
 const DAY_S: i64 = 86_400;
 

@@ -1,5 +1,6 @@
 //! Container images as archives that `ctr images import` reads: one layer, no registry.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -162,15 +163,13 @@ fn packet_filter(environment: &Environment) -> Result<Vec<(String, PathBuf)>> {
     for name in NAMES {
         files.push((format!("/usr/sbin/{name}"), find(name)?));
     }
-    let libraries = process::run(environment.command("ldd")?.arg(find(NAMES[0])?))?;
-    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-    files.extend(libraries.map(|path| (path.to_owned(), PathBuf::from(path))));
-    // It loads others by their path.
-    for folder in EXTENSIONS_OF_IPTABLES {
-        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            files.push((entry.path().display().to_string(), entry.path()));
-        }
-    }
+    // It loads these by their path.
+    let folders = EXTENSIONS_OF_IPTABLES.iter().flat_map(fs::read_dir);
+    let extensions: Vec<PathBuf> = folders.flatten().flatten().map(|entry| entry.path()).collect();
+    let libraries = process::run(environment.command("ldd")?.arg(find(NAMES[0])?).args(&extensions))?;
+    let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
+    let libraries: BTreeSet<PathBuf> = libraries.map(PathBuf::from).chain(extensions).collect();
+    files.extend(libraries.into_iter().map(|path| (path.display().to_string(), path)));
     Ok(files)
 }
 
@@ -185,7 +184,8 @@ pub(crate) const TOOLS: &str = "lab.local/tools:1";
 pub(crate) fn of_tools(environment: &Environment, folder: &Path) -> Result<PathBuf> {
     let path = "/bin/busybox";
     let file = environment.program("busybox").ok_or_else(|| Failure::new("busybox not found"))?;
-    let entrypoint = vec![path, "sleep", "86400"];
+    // The first process of a container ignores what it does not handle.
+    let entrypoint = vec![path, "sh", "-c", "trap exit TERM; sleep 86400 & wait"];
     Image { reference: TOOLS, files: vec![(path.to_owned(), file)], entrypoint }.write(folder)
 }
 

@@ -27,13 +27,20 @@ pub(crate) struct NodeSettings {
     pub(crate) pod_range: &'static str,
     /// The cluster DNS, if it exists: the tenth address of the range of Services, where Gardener expects it.
     pub(crate) dns_address: &'static str,
+    /// Whether its pods leave it with its own address. Otherwise there must be a way back to them.
+    pub(crate) masquerades: bool,
 }
 
 /// The name of the first seed's node.
 pub(crate) const NODE: &str = "n1";
 /// The node of the first seed.
-pub(crate) const FIRST: NodeSettings =
-    NodeSettings { name: NODE, address: ADDRESS, pod_range: "10.99.0.0/16", dns_address: "10.1.0.10" };
+pub(crate) const FIRST: NodeSettings = NodeSettings {
+    name: NODE,
+    address: ADDRESS,
+    pod_range: "10.99.0.0/16",
+    dns_address: "10.1.0.10",
+    masquerades: false,
+};
 pub(crate) const ZONE: &str = "shed-1";
 pub(crate) const DNS_DOMAIN: &str = "cluster.local";
 
@@ -300,7 +307,8 @@ fn network(settings: &NodeSettings) -> Value {
         "cniVersion": "0.4.0",
         "name": "lab",
         "plugins": [
-            {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": false, "hairpinMode": true, "ipam": {
+            {"type": "bridge", "bridge": "cni0", "isGateway": true,
+                "ipMasq": settings.masquerades, "hairpinMode": true, "ipam": {
                 "type": "host-local",
                 "ranges": [[{"subnet": settings.pod_range}]],
                 "routes": [{"dst": "0.0.0.0/0"}],

@@ -12,8 +12,13 @@ use crate::site::{self, Controllers, STORAGE};
 
 /// The address of its node.
 pub(crate) const NODE_ADDRESS: &str = "10.88.0.1";
-const SETTINGS: NodeSettings =
-    NodeSettings { name: "n2", address: NODE_ADDRESS, pod_range: "10.98.0.0/16", dns_address: "10.3.0.10" };
+const SETTINGS: NodeSettings = NodeSettings {
+    name: "n2",
+    address: NODE_ADDRESS,
+    pod_range: "10.98.0.0/16",
+    dns_address: "10.3.0.10",
+    masquerades: false,
+};
 const CABLE: Cable = Cable { name: "beside", inside: "10.66.1.1", outside: "10.66.1.2" };
 
 /// It ends when dropped.

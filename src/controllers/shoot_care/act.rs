@@ -17,9 +17,10 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 use super::CareReconciler;
 use super::basis::Basis;
 use super::constraints::{CONSTRAINTS, ConstraintInput, constraints};
-use super::decide::{CONDITIONS, CheckInput, NOT_INITIALIZED, Plane, ServerHealth};
+use super::decide::{CheckInput, EVERY_NODE, NOT_INITIALIZED, Plane, ServerHealth, kinds};
 use super::inside::{self, HeldClient, ServerAnswer};
 use super::look::{CheckFindings, RarelyReadFacts};
+use super::nodes::KnownNodes;
 use super::pace::{self, CheckOutcome, Next};
 
 /// The state of a Shoot between two checks.
@@ -39,6 +40,7 @@ pub(super) struct KnownShoot {
     pub(super) held: HeldClient,
     /// Facts that are read rarely.
     pub(super) rarely: RarelyReadFacts,
+    pub(super) nodes: KnownNodes,
 }
 
 /// The last write to the garden, kept until the watch shows it.
@@ -63,6 +65,7 @@ impl KnownShoot {
             is_asked: false,
             held: HeldClient::default(),
             rarely: RarelyReadFacts::default(),
+            nodes: KnownNodes::default(),
         }
     }
 
@@ -128,13 +131,15 @@ impl KnownShoot {
 
     /// Sets all conditions to unknown.
     fn unknown(&mut self, head: &ShootHead, now: Timestamp) {
+        // Only a Shoot with workers has this condition.
+        let has_workers = condition::find(self.before(head).0, EVERY_NODE).is_some();
         let (conditions, constraints) = self.before(head);
         let unknown = |old: &[Condition], kinds: &[&str]| -> Vec<Condition> {
             let each = |kind: &&str| condition::find_or_init(old, kind, now).unknown(now, NOT_INITIALIZED);
             kinds.iter().map(each).collect()
         };
         (self.conditions, self.constraints) =
-            (unknown(conditions, &CONDITIONS), unknown(constraints, &CONSTRAINTS));
+            (unknown(conditions, kinds(has_workers)), unknown(constraints, &CONSTRAINTS));
     }
 }
 
@@ -246,9 +251,11 @@ impl CareReconciler {
             managed: &managed,
             duty: Duty {
                 has_own_applier: self.site.settings.edge.resource_manager == ResourceManager::External,
-                has_workers: basis.has_workers,
+                has_workers: !basis.pools.is_empty(),
             },
             applier: look.applier.as_deref(),
+            pools: &basis.pools,
+            nodes: look.nodes.as_ref(),
         };
         let authorities = known.rarely.authorities.as_ref().map(|(_, found)| found);
         let more = ConstraintInput {
@@ -298,6 +305,7 @@ impl CheckFindings {
             plane: Ok(Plane::default()),
             inside: Err(String::new()),
             applier: None,
+            nodes: None,
         }
     }
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::has_workers;
 use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::format::duration;
 use crate::format::time::parse_rfc3339;
 use crate::shoot::has_foreign_workers;
+use crate::shoot::pools::{self, Pool};
 
 use super::schedule::Schedule;
 
@@ -18,8 +18,8 @@ use super::schedule::Schedule;
 pub(super) struct Basis {
     /// Field `spec.hibernation.enabled` of the Shoot.
     pub(super) wants_hibernation: bool,
-    /// It has pools of workers.
-    pub(super) has_workers: bool,
+    /// Its pools of workers.
+    pub(super) pools: Vec<Pool>,
     /// This agent does not serve its workers, so it gets no conditions.
     pub(super) has_foreign_workers: bool,
     /// Its object is being deleted.
@@ -47,7 +47,7 @@ impl Basis {
         let schedules = hibernation["schedules"].as_array().into_iter().flatten();
         Some(Self {
             wants_hibernation: hibernation["enabled"] == true,
-            has_workers: has_workers(shoot),
+            pools: pools::read(shoot),
             has_foreign_workers: has_foreign_workers(shoot, host_types),
             is_going: !metadata["deletionTimestamp"].is_null(),
             key_is_due: key_is_due(shoot),

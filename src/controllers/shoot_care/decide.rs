@@ -16,7 +16,9 @@ use crate::operation::components::component::{Duty, Turn};
 use crate::operation::components::workload::Workload;
 use crate::operation::components::{COMPONENTS, stopping};
 use crate::resources::{ManagedResourceFault, ManagedResourceHead, RolloutPatience};
+use crate::shoot::pools::Pool;
 
+use super::nodes::{self, NodeFindings};
 use super::reports::{self, ExtensionReport};
 
 /// Whether the API server answers.
@@ -27,8 +29,15 @@ pub(super) const CONTROL_PLANE: &str = "ControlPlaneHealthy";
 pub(super) const OBSERVABILITY: &str = "ObservabilityComponentsHealthy";
 /// Whether Gardener's components inside the Shoot are healthy.
 pub(super) const SYSTEM: &str = "SystemComponentsHealthy";
-/// The conditions of a Shoot without workers.
-pub(super) const CONDITIONS: [&str; 4] = [API_SERVER, CONTROL_PLANE, OBSERVABILITY, SYSTEM];
+/// Whether the nodes of a Shoot with workers are healthy.
+pub(super) const EVERY_NODE: &str = "EveryNodeReady";
+/// The conditions of a Shoot. The last one is only for workers.
+pub(super) const CONDITIONS: [&str; 5] = [API_SERVER, CONTROL_PLANE, OBSERVABILITY, SYSTEM, EVERY_NODE];
+
+/// The conditions that a Shoot has.
+pub(super) fn kinds(has_workers: bool) -> &'static [&'static str] {
+    if has_workers { &CONDITIONS } else { &CONDITIONS[..4] }
+}
 
 /// How long a control plane may take to become healthy after a successful operation. Upstream's chart configures the same
 /// time for all conditions.
@@ -102,6 +111,10 @@ pub(super) struct CheckInput<'a> {
     pub(super) duty: Duty,
     /// Why the embedded applier does not do that program's work although it should.
     pub(super) applier: Option<&'a str>,
+    /// The pools of the Shoot; none without workers.
+    pub(super) pools: &'a [Pool],
+    /// What is known about its nodes; none while its server does not answer.
+    pub(super) nodes: Option<&'a NodeFindings>,
 }
 
 /// The result of a check.
@@ -116,12 +129,12 @@ pub(super) enum CheckResult {
 
 impl CheckInput<'_> {
     pub(super) fn conditions(&self) -> Vec<Condition> {
-        let all = CONDITIONS.map(|kind| {
+        let of = |kind: &&str| {
             let old = condition::find_or_init(self.old, kind, self.now);
             let next = self.apply(&old, self.check(kind));
             pardon(self.status, &old, next, self.now)
-        });
-        all.into()
+        };
+        kinds(!self.pools.is_empty()).iter().map(of).collect()
     }
 
     fn check(&self, kind: &str) -> CheckResult {
@@ -132,7 +145,8 @@ impl CheckInput<'_> {
             API_SERVER => self.api_server(),
             CONTROL_PLANE => self.control_plane(),
             OBSERVABILITY => self.observability(),
-            _ => self.system(),
+            SYSTEM => self.system(),
+            _ => self.every_node(),
         }
     }
 
@@ -220,18 +234,44 @@ impl CheckInput<'_> {
         })
     }
 
-    fn system(&self) -> CheckResult {
+    /// Why nothing inside the Shoot can be checked.
+    fn shut(&self) -> Option<CheckResult> {
         match self.server {
-            ServerHealth::Stopped => return CheckResult::Unknown(not_running(self.status).to_owned()),
+            ServerHealth::Stopped => Some(CheckResult::Unknown(not_running(self.status).to_owned())),
             ServerHealth::Unreached(why) => {
                 let text = format!("Could not initialize Shoot client for health check: {why}");
-                return CheckResult::Unknown(text);
+                Some(CheckResult::Unknown(text))
             }
-            ServerHealth::Silent(_) | ServerHealth::Sick(..) | ServerHealth::Well => {}
+            ServerHealth::Silent(_) | ServerHealth::Sick(..) | ServerHealth::Well => None,
+        }
+    }
+
+    fn every_node(&self) -> CheckResult {
+        if let Some(unknown) = self.shut() {
+            return unknown;
+        }
+        let found = self.report(EVERY_NODE).or_else(|| match self.nodes.map(|found| &found.nodes) {
+            None => Some(CheckResult::Unknown("The API server of the Shoot does not answer.".to_owned())),
+            Some(Err(why)) => Some(CheckResult::Unknown(format!("The nodes cannot be read: {why}"))),
+            Some(Ok(nodes)) => nodes::problem(self.pools, nodes).map(CheckResult::Failed),
+        });
+        found.unwrap_or_else(|| CheckResult::Well(Finding::new("EveryNodeReady", "All nodes are ready.")))
+    }
+
+    /// The way of the API server to the kubelets.
+    fn tunnel(&self) -> Option<CheckResult> {
+        let why = self.nodes?.tunnel.as_ref()?;
+        Some(CheckResult::Failed(Finding::new("TunnelConnectionBroken", why.as_str())))
+    }
+
+    fn system(&self) -> CheckResult {
+        if let Some(unknown) = self.shut() {
+            return unknown;
         }
         let found = self
             .report(SYSTEM)
-            .or_else(|| self.managed(|m| m.spec.class.is_empty() || feeds(m, SYSTEM, false)));
+            .or_else(|| self.managed(|m| m.spec.class.is_empty() || feeds(m, SYSTEM, false)))
+            .or_else(|| self.tunnel());
         found.unwrap_or_else(|| {
             CheckResult::Well(Finding::new("SystemComponentsRunning", "All system components are healthy."))
         })

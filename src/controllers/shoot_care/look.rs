@@ -17,6 +17,7 @@ use super::basis::Basis;
 use super::constraints::ShootFindings;
 use super::decide::{Plane, ServerHealth};
 use super::inside::{self, ServerAnswer};
+use super::nodes::NodeFindings;
 use super::{CareReconciler, pace};
 
 /// The findings of a check.
@@ -29,6 +30,8 @@ pub(super) struct CheckFindings {
     pub(super) inside: Result<ShootFindings, String>,
     /// Why the applier does not serve the Shoot.
     pub(super) applier: Option<String>,
+    /// The findings about its nodes, if it has workers and a server that answers.
+    pub(super) nodes: Option<NodeFindings>,
 }
 
 /// CAs with their expiry, or why it is unknown.
@@ -126,6 +129,10 @@ impl CareReconciler {
                 None => inside::ask(&self.site, namespace, &mut known.held, cx.clock.now(), &cx.metrics)?,
             },
         };
+        let nodes = client.as_ref().filter(|_| !basis.pools.is_empty()).map(|client| {
+            let is_well = known.is_well() && !known.wants_present();
+            known.nodes.look(&client.ungated(), is_well, at)
+        });
         // The cause of an unhealthy server may be inside: a webhook, for example.
         let inside = match client {
             // It has just answered, so backoff after failures of other requests does not apply.
@@ -136,7 +143,7 @@ impl CareReconciler {
             None => Err("The API server of the Shoot does not answer.".to_owned()),
         };
         let applier = self.applier(namespace, known, &health, at);
-        Ok(CheckFindings { server: health, plane, inside, applier })
+        Ok(CheckFindings { server: health, plane, inside, applier, nodes })
     }
 
     /// A workload with failed snapshots is not healthy, as in upstream.

@@ -16,6 +16,7 @@ mod constraints;
 mod decide;
 mod inside;
 mod look;
+mod nodes;
 mod pace;
 mod planes;
 mod remedy;

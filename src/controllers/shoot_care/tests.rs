@@ -9,7 +9,10 @@ use super::basis::Basis;
 use super::constraints::{ConstraintInput, ShootFindings, constraints};
 use crate::operation::components::component::Duty;
 
-use super::decide::{CONDITIONS, CheckInput, Plane, SeenWorkload, ServerHealth, not_running, pardon};
+use super::decide::{
+    CONDITIONS, CheckInput, EVERY_NODE, Plane, SeenWorkload, ServerHealth, kinds, not_running, pardon,
+};
+use super::nodes::NodeFindings;
 use super::reports::{self, ExtensionReport};
 use super::webhooks::WebhookProblem;
 use super::{Reason, reason};
@@ -20,6 +23,7 @@ use crate::base::clock::Timestamp;
 use crate::config::care::ShootCare;
 use crate::resources::ManagedResourceHead;
 use crate::runtime::store::Change;
+use crate::shoot::pools::Pool;
 
 const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
 
@@ -48,6 +52,8 @@ struct Scene {
     managed: Vec<Arc<ManagedResourceHead>>,
     duty: Duty,
     applier: Option<String>,
+    pools: Vec<Pool>,
+    nodes: Option<NodeFindings>,
 }
 
 impl Default for Scene {
@@ -66,6 +72,8 @@ impl Default for Scene {
             managed: Vec::new(),
             duty: Duty::default(),
             applier: None,
+            pools: Vec::new(),
+            nodes: None,
         }
     }
 }
@@ -83,13 +91,16 @@ impl Scene {
             managed: &self.managed,
             duty: self.duty,
             applier: self.applier.as_deref(),
+            pools: &self.pools,
+            nodes: self.nodes.as_ref(),
         }
     }
 
     /// Status and reason of each condition, in the order of `CONDITIONS`.
     fn says(&self) -> [(ConditionStatus, String); 4] {
         let all = self.facts().conditions();
-        CONDITIONS.map(|kind| {
+        let kinds: [&str; 4] = kinds(false).try_into().unwrap();
+        kinds.map(|kind| {
             let condition = condition::find(&all, kind).unwrap();
             (condition.status, condition.reason.clone())
         })
@@ -550,9 +561,35 @@ fn only_hosts_of_the_site_are_cared_for() {
     let read = |workers: Value, host_types: &[String]| {
         let spec = json!({"provider": {"type": "local", "workers": workers}});
         let basis = Basis::read(&json!({"spec": {"shoot": {"spec": spec}}}), host_types).unwrap();
-        (basis.has_workers, basis.has_foreign_workers)
+        (!basis.pools.is_empty(), basis.has_foreign_workers)
     };
     assert_eq!(read(json!([]), &[]), (false, false));
     assert_eq!(read(json!([{"name": "a"}]), &[]), (true, true));
     assert_eq!(read(json!([{"name": "a"}]), &own), (true, false));
+}
+
+#[test]
+fn nodes_and_the_way_to_them_count_with_workers() {
+    let says = |scene: &Scene, kind: &str| {
+        let all = scene.facts().conditions();
+        condition::find(&all, kind).map(|found| format!("{} {}", found.status, found.reason))
+    };
+    let pool = Pool { name: "a".to_owned(), minimum: 1, ..Pool::default() };
+    let mut scene = Scene::default();
+    assert_eq!(says(&scene, EVERY_NODE), None, "without workers");
+    scene.pools = vec![pool];
+    assert_eq!(says(&scene, EVERY_NODE).as_deref(), Some("Unknown ConditionCheckError"));
+    scene.nodes = Some(NodeFindings { nodes: Err("x".to_owned()), tunnel: None });
+    assert_eq!(says(&scene, EVERY_NODE).as_deref(), Some("Unknown ConditionCheckError"));
+    scene.nodes = Some(NodeFindings { nodes: Ok(Vec::new()), tunnel: None });
+    assert_eq!(says(&scene, EVERY_NODE).as_deref(), Some("False MissingNodes"));
+    scene.pools[0].minimum = 0;
+    assert_eq!(says(&scene, EVERY_NODE).as_deref(), Some("True EveryNodeReady"));
+    assert_eq!(says(&scene, CONDITIONS[3]).as_deref(), Some("True SystemComponentsRunning"));
+    scene.nodes = Some(NodeFindings { nodes: Ok(Vec::new()), tunnel: Some("no way".to_owned()) });
+    assert_eq!(says(&scene, CONDITIONS[3]).as_deref(), Some("False TunnelConnectionBroken"));
+    scene.server = ServerHealth::Stopped;
+    assert_eq!(says(&scene, EVERY_NODE).as_deref(), Some("Unknown ConditionCheckError"));
+    scene.is_asleep = true;
+    assert_eq!(says(&scene, EVERY_NODE).as_deref(), Some("True ConditionNotChecked"));
 }

@@ -34,6 +34,8 @@ const NAME: &str = "kube-proxy";
 const MANAGED_RESOURCE: &str = "shoot-core-kube-proxy";
 /// Selects the ManagedResources with a DaemonSet.
 const OF_POOLS: &str = "component=kube-proxy,role=pool";
+/// The variable with the mode of the proxies.
+const MODE: &str = "KUBE_PROXY_MODE";
 /// What upstream makes each node track at least.
 const CONNECTIONS_PER_CORE: u64 = 524_288;
 
@@ -259,7 +261,7 @@ fn of_pool(
         for container in template["spec"][containers].as_array_mut().into_iter().flatten() {
             container["image"] = json!(image);
             let variables = container.get_mut("env").and_then(Value::as_array_mut);
-            for variable in variables.into_iter().flatten() {
+            for variable in variables.into_iter().flatten().filter(|each| each["name"] == MODE) {
                 variable["value"] = json!(mode.as_str());
             }
         }
@@ -362,6 +364,14 @@ mod tests {
         let command = &mut ours[0]["spec"]["template"]["spec"]["initContainers"][0]["command"];
         assert!(command[2].as_str().unwrap().contains("--cleanup"));
         cleanup["command"] = command.clone();
+        // A host may have another name than its node.
+        for container in ["containers/0", "initContainers/1"] {
+            let container = format!("/spec/template/spec/{container}");
+            let own = ours[0].pointer_mut(&container).unwrap();
+            own["command"].as_array_mut().unwrap().retain(|word| word != "--hostname-override=$(NODE_NAME)");
+            let variable = own.as_object_mut().unwrap().remove("env").unwrap();
+            assert_eq!(variable[0]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+        }
         for path in ["/metadata/annotations", "/spec/template/metadata/annotations"] {
             *golden.pointer_mut(path).unwrap() = ours[0].pointer(path).unwrap().clone();
         }

@@ -1,0 +1,277 @@
+//! Whether the nodes of a Shoot are well, and whether its API server reaches them.
+//!
+//! Source: Gardener's `pkg/gardenlet/controller/shoot/care`. What it says about machines and operating systems does not exist here
+//! yet.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::condition::Finding;
+use crate::api::core::NODE;
+use crate::api::meta::{ALL_NAMESPACES, text};
+use crate::base::clock::Mono;
+use crate::base::cut;
+use crate::base::error::chain;
+use crate::base::sorted::SortedMap;
+use crate::extension::CONFIGURATION_PROBLEM;
+use crate::format::semver::Version;
+use crate::kube::{Client, Error, ListParams, Method};
+use crate::limits;
+use crate::shoot::pools::{POOL, Pool};
+
+/// How often nodes are read, and one of them is reached through the API server, while all is well.
+pub(super) const PERIOD: Duration = Duration::from_secs(60);
+/// The conditions of a node that must not be true.
+const PRESSURES: [&str; 4] = ["DiskPressure", "MemoryPressure", "PIDPressure", "NetworkUnavailable"];
+/// What a kubelet says if its owner must change something.
+const OF_CONFIGURATION: [&str; 3] =
+    ["kubelethasinsufficientmemory", "kubelethasdiskpressure", "kubelethasinsufficientpid"];
+
+/// A node, as far as conditions need it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct SeenNode {
+    name: String,
+    /// Its pool; empty if it belongs to none.
+    pool: String,
+    /// The version of its kubelet.
+    version: String,
+    is_ready: bool,
+    /// What is wrong with it.
+    why: Option<String>,
+}
+
+/// What is known about the nodes of a Shoot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct NodeFindings {
+    /// The nodes, or why they are unknown.
+    pub(super) nodes: Result<Vec<SeenNode>, String>,
+    /// Why the API server does not reach the kubelet of a node.
+    pub(super) tunnel: Option<String>,
+}
+
+/// The state of the nodes between two checks.
+#[derive(Debug, Default)]
+pub(super) struct KnownNodes {
+    read: Option<Mono>,
+    findings: Option<NodeFindings>,
+    /// When each node was reached the last time, and why it was not.
+    reached: SortedMap<String, (Mono, Option<String>)>,
+}
+
+impl KnownNodes {
+    /// Reads the nodes, and asks the kubelet of one of them, if that is due.
+    pub(super) fn look(&mut self, client: &Client, is_well: bool, at: Mono) -> NodeFindings {
+        let is_fresh = self.read.is_some_and(|read| at.saturating_sub(read) < PERIOD);
+        if let Some(findings) = self.findings.as_ref().filter(|_| is_well && is_fresh) {
+            return findings.clone();
+        }
+        self.read = Some(at);
+        let nodes = list(client).map_err(|error| chain(&error));
+        if let Ok(nodes) = &nodes {
+            self.reach(client, nodes, at);
+        }
+        let tunnel = self.reached.iter().find_map(|(node, (_, why))| {
+            why.as_ref().map(|why| format!("The API server cannot reach the kubelet of node {node}: {why}"))
+        });
+        let findings = NodeFindings { nodes, tunnel };
+        self.findings = Some(findings.clone());
+        findings
+    }
+
+    /// Asks the kubelets that are due. Nodes that are not ready are not asked: theirs is another problem.
+    fn reach(&mut self, client: &Client, nodes: &[SeenNode], at: Mono) {
+        let is_there = |name: &String| nodes.iter().any(|node| node.name == *name && node.is_ready);
+        self.reached.retain(|name, _| is_there(name));
+        let ready = nodes.iter().filter(|node| node.is_ready).map(|node| node.name.as_str());
+        for node in due(ready, &self.reached) {
+            let path = format!("/api/v1/nodes/{node}/proxy/healthz");
+            let answer = client.raw(Method::Get, &path, None, "");
+            let why =
+                answer.err().map(|error| cut::head(&chain(&error), limits::SHOOT_NODE_BYTES_MAX).to_owned());
+            self.reached.insert(node, (at, why));
+        }
+    }
+}
+
+/// The nodes to ask now: the one that was asked first, and the same among those that were not reached.
+fn due<'a>(
+    ready: impl Iterator<Item = &'a str> + Clone,
+    reached: &SortedMap<String, (Mono, Option<String>)>,
+) -> Vec<String> {
+    let last = |node: &&str| reached.get(*node).map(|(at, _)| *at);
+    let is_broken = |node: &&str| reached.get(*node).is_some_and(|(_, why)| why.is_some());
+    let first = ready.clone().min_by_key(last);
+    let broken = ready.filter(is_broken).min_by_key(last).filter(|node| first != Some(node));
+    first.into_iter().chain(broken).map(str::to_owned).collect()
+}
+
+fn list(client: &Client) -> Result<Vec<SeenNode>, Error> {
+    let mut nodes = Vec::new();
+    client.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
+        if nodes.len() < limits::SHOOT_NODES_MAX {
+            nodes.push(read(&node));
+        }
+    })?;
+    Ok(nodes)
+}
+
+fn read(node: &Value) -> SeenNode {
+    let conditions = || node["status"]["conditions"].as_array().into_iter().flatten();
+    let find = |kind: &str| conditions().find(|condition| condition["type"] == kind);
+    let said = |kind: &str, condition: &Value| {
+        let (reason, message) = (text(&condition["reason"]), text(&condition["message"]));
+        format!("condition {kind} is {}: {reason}: {message}", text(&condition["status"]))
+    };
+    let ready = find("Ready");
+    let is_ready = ready.is_some_and(|ready| ready["status"] == "True");
+    let pressed = || {
+        PRESSURES
+            .iter()
+            .find_map(|kind| find(kind).filter(|it| it["status"] == "True").map(|it| said(kind, it)))
+    };
+    let why = match ready {
+        None => Some("it has no condition Ready yet".to_owned()),
+        Some(ready) if !is_ready => Some(said("Ready", ready)),
+        Some(_) => pressed(),
+    };
+    SeenNode {
+        name: text(&node["metadata"]["name"]).to_owned(),
+        pool: text(&node["metadata"]["labels"][POOL]).to_owned(),
+        version: text(&node["status"]["nodeInfo"]["kubeletVersion"]).trim_start_matches('v').to_owned(),
+        is_ready,
+        why: why.map(|why| cut::head(&why, limits::SHOOT_NODE_BYTES_MAX).to_owned()),
+    }
+}
+
+/// The first problem of the nodes, pool by pool.
+pub(super) fn problem(pools: &[Pool], nodes: &[SeenNode]) -> Option<Finding> {
+    pools.iter().find_map(|pool| {
+        let own = || nodes.iter().filter(|node| node.pool == pool.name);
+        own()
+            .find_map(unhealthy)
+            .or_else(|| own().find_map(|node| other_version(pool, node)))
+            .or_else(|| missing(pool, own().count()))
+    })
+}
+
+fn unhealthy(node: &SeenNode) -> Option<Finding> {
+    let why = node.why.as_ref()?;
+    let text = format!("Node \"{}\" in worker group \"{}\" is unhealthy: {why}", node.name, node.pool);
+    let is_of_owner = OF_CONFIGURATION.iter().any(|word| text.to_lowercase().contains(word));
+    let codes = if is_of_owner { vec![CONFIGURATION_PROBLEM.to_owned()] } else { Vec::new() };
+    Some(Finding { codes, ..Finding::new("NodeUnhealthy", text) })
+}
+
+/// A kubelet of the same minor version must have the whole version of its pool.
+fn other_version(pool: &Pool, node: &SeenNode) -> Option<Finding> {
+    let (wanted, found) = (&pool.kubernetes_version, &node.version);
+    let parsed = |text: &str| Version::parse(text).ok().map(|version| (version.major, version.minor));
+    let Some(minor) = parsed(found) else {
+        let text = format!("Node \"{}\" has a kubelet with the version {found:?}, which is none", node.name);
+        return Some(Finding::new("VersionParseError", text));
+    };
+    let is_other = parsed(wanted) == Some(minor) && wanted != found;
+    let text = format!(
+        "The kubelet version for node \"{}\" (v{found}) does not match the desired Kubernetes version (v{wanted})",
+        node.name
+    );
+    is_other.then(|| Finding::new("KubeletVersionMismatch", text))
+}
+
+fn missing(pool: &Pool, count: usize) -> Option<Finding> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    (count < pool.minimum).then(|| {
+        let text = format!(
+            "Not enough worker nodes registered in worker pool \"{}\" to meet minimum desired machine count. ({count}/{}).",
+            pool.name, pool.minimum
+        );
+        Finding::new("MissingNodes", text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::json::json;
+
+    fn node(name: &str, conditions: &Value) -> SeenNode {
+        read(&json!({"metadata": {"name": name, "labels": {"worker.gardener.cloud/pool": "a"}},
+            "status": {"nodeInfo": {"kubeletVersion": "v1.34.3"}, "conditions": conditions}}))
+    }
+
+    fn ready() -> Value {
+        json!({"type": "Ready", "status": "True"})
+    }
+
+    fn pool(name: &str, minimum: i64) -> Pool {
+        Pool { name: name.to_owned(), kubernetes_version: "1.34.3".to_owned(), minimum, ..Pool::default() }
+    }
+
+    #[test]
+    fn what_is_wrong_with_nodes() {
+        let disk = json!({"type": "DiskPressure", "status": "True", "reason": "KubeletHasDiskPressure"});
+        let away =
+            json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "m"});
+        let other = |version: &str| SeenNode { version: version.to_owned(), ..node("n", &json!([ready()])) };
+        let table = [
+            (vec![node("n", &json!([ready()]))], 1, ""),
+            (vec![], 0, ""),
+            (
+                vec![node("n", &json!([]))],
+                1,
+                "NodeUnhealthy: Node \"n\" in worker group \"a\" is unhealthy: it has no condition Ready",
+            ),
+            (
+                vec![node("n", &json!([away]))],
+                1,
+                "NodeUnhealthy: Node \"n\" in worker group \"a\" is unhealthy: condition Ready is Unknown",
+            ),
+            (
+                vec![node("n", &json!([ready(), disk]))],
+                1,
+                "NodeUnhealthy: Node \"n\" in worker group \"a\" is unhealthy: condition DiskPressure",
+            ),
+            (
+                vec![other("1.34.2")],
+                1,
+                "KubeletVersionMismatch: The kubelet version for node \"n\" (v1.34.2)",
+            ),
+            (vec![other("1.33.5")], 1, ""),
+            (vec![other("x")], 1, "VersionParseError"),
+            (
+                vec![node("n", &json!([ready()]))],
+                2,
+                "MissingNodes: Not enough worker nodes registered in worker pool \"a\"",
+            ),
+        ];
+        for (nodes, minimum, expected) in table {
+            let found = problem(&[pool("b", 0), pool("a", minimum)], &nodes);
+            let text = found.map_or(String::new(), |found| format!("{}: {}", found.reason, found.message));
+            assert!(
+                text.starts_with(expected) && text.is_empty() == expected.is_empty(),
+                "{expected}: {text}"
+            );
+        }
+        let codes = problem(&[pool("a", 1)], &[node("n", &json!([ready(), disk]))]).unwrap().codes;
+        assert_eq!(codes, [CONFIGURATION_PROBLEM]);
+    }
+
+    #[test]
+    fn each_node_is_asked_in_turn_and_a_lost_one_each_time() {
+        let mono = |seconds| Mono::default().saturating_add(Duration::from_secs(seconds));
+        let reached = |entries: &[(&str, u64, bool)]| {
+            let of = |(node, at, is_lost): &(&str, u64, bool)| {
+                ((*node).to_owned(), (mono(*at), is_lost.then(|| "w".to_owned())))
+            };
+            entries.iter().map(of).collect::<SortedMap<_, _>>()
+        };
+        let nodes = || ["a", "b", "c"].into_iter();
+        assert_eq!(due(nodes(), &reached(&[])), ["a"]);
+        assert_eq!(due(nodes(), &reached(&[("a", 1, false)])), ["b"]);
+        assert_eq!(due(nodes(), &reached(&[("a", 1, false), ("b", 3, false), ("c", 2, false)])), ["a"]);
+        assert_eq!(due(nodes(), &reached(&[("a", 1, false), ("b", 3, true), ("c", 2, false)])), ["a", "b"]);
+        assert_eq!(due(nodes(), &reached(&[("a", 1, true), ("b", 3, false), ("c", 2, false)])), ["a"]);
+        assert!(due(std::iter::empty(), &reached(&[])).is_empty());
+    }
+}
