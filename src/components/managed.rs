@@ -54,7 +54,7 @@ impl Managed {
     pub fn component(name: &str, manifests: &str) -> Self {
         let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = secret(&format!("managedresource-{name}"), &data);
-        Self::of(name, secret, Kind::Component)
+        Self { name: name.to_owned(), secret, kind: Kind::Component, labels: Vec::new() }
     }
 
     /// Unchanged copies of objects. Annotations that others set on the
@@ -71,18 +71,14 @@ impl Managed {
             data.insert(name.to_owned(), text);
         }
         let secret = opaque_secret(namespace, name, &data);
-        Self::of(name, secret, Kind::Copies)
+        Self { name: name.to_owned(), secret, kind: Kind::Copies, labels: Vec::new() }
     }
 
     /// Objects for the cluster of a Shoot, from manifests in one text. The namespace is the one of its control plane.
     pub(crate) fn for_shoot(namespace: &str, name: &str, keep_objects: bool, manifests: &str) -> Self {
         let data = SortedMap::from([("data.yaml.br".to_owned(), brotli::encode(manifests.as_bytes()))]);
         let secret = opaque_secret(namespace, &format!("managedresource-{name}"), &data);
-        Self::of(name, secret, Kind::Shoot { keep_objects })
-    }
-
-    fn of(name: &str, secret: (Key, Value), kind: Kind) -> Self {
-        Self { name: name.to_owned(), secret, kind, labels: Vec::new() }
+        Self { name: name.to_owned(), secret, kind: Kind::Shoot { keep_objects }, labels: Vec::new() }
     }
 
     /// With these labels on the ManagedResource and its Secret.

@@ -17,7 +17,7 @@ const KINDS: [&str; 2] = ["Infrastructure", "Worker"];
 pub(crate) enum HostService {
     /// Its deployment, or another program.
     Others,
-    /// The agent.
+    /// The agent of the seed itself.
     Agent,
     /// Nobody, or two. The text says why, and what to change.
     Unclear(String),

@@ -25,7 +25,7 @@ fn binding(shoot: &Value) -> Option<(Resource, &str, &'static str)> {
     })
 }
 
-/// Writes the Secret.
+/// Writes the Secret with these credentials.
 pub(super) fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let Some((resource, name, field)) = binding(&work.shoot) else { return Ok(TaskStep::Done) };
     let key = Key::new(work.view.namespace.as_str(), name);

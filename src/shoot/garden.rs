@@ -30,7 +30,7 @@ struct Copy {
     data: Value,
 }
 
-/// What is copied.
+/// What the copies in the garden contain.
 #[derive(Default)]
 struct CopySources<'a> {
     /// The CAs of the API server.

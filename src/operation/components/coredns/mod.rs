@@ -112,9 +112,8 @@ fn set_addresses(spec: &mut Value, services: &[String]) {
     }
 }
 
-/// The configuration of CoreDNS. `suffixes` are the owner's: clients often look for a name with such an end in the
-/// domain of the cluster, too, where it cannot exist. Such a question is answered at once as if it had been asked for the
-/// name itself.
+/// The configuration of CoreDNS. `suffixes` are the owner's: clients often look for a name with such an end in the domain of the
+/// cluster, too, where it cannot exist. CoreDNS answers such a question at once, as if it were about the name alone.
 fn configuration(suffixes: &Value) -> String {
     let own =
         suffixes.as_array().into_iter().flatten().map(|suffix| text(suffix).trim_matches('.').to_owned());

@@ -82,7 +82,7 @@ enum Mode {
 }
 
 impl Mode {
-    /// From `spec.kubernetes.kubeProxy.mode`.
+    /// From field `mode` of `spec.kubernetes.kubeProxy`.
     fn of(own: &Value) -> Self {
         match text(&own["mode"]) {
             "IPVS" => Self::Ipvs,
@@ -122,8 +122,19 @@ struct SharedObjects {
     volumes: SortedMap<&'static str, String>,
 }
 
-/// The proxies of a pool with one version.
-type PoolVersion = (String, String);
+/// The nodes of a pool that have one version.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct PoolVersion {
+    pool: String,
+    version: String,
+}
+
+impl PoolVersion {
+    /// The name of the ManagedResource with their DaemonSet.
+    fn managed_name(&self) -> String {
+        format!("{MANAGED_RESOURCE}-{}-v{}", self.pool, self.version)
+    }
+}
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let outside = work.results.outside.need("the API server has no address yet")?;
@@ -137,9 +148,9 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
         is_on_hosts: !has_foreign_workers(&work.shoot, &work.env.settings.edge.host_types),
     });
     let mut all = Vec::new();
-    for (pool, version) in &wanted(&work.view.pools, &live(work)?) {
-        let image = work.env.images.find(NAME, version)?;
-        all.push(of_pool(work.plane(), (pool, version), &image, Mode::of(own), &shared.volumes)?);
+    for nodes in &wanted(&work.view.pools, &live(work)?) {
+        let image = work.env.images.find(NAME, &nodes.version)?;
+        all.push(of_pool(work.plane(), nodes, &image, Mode::of(own), &shared.volumes)?);
     }
     managed_resource::deploy(work, &shared.managed)?;
     for managed in &all {
@@ -155,7 +166,7 @@ fn live(work: &Work) -> Result<Vec<PoolVersion>, Failed> {
     client.list_all::<Metadata>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
         let labels = &node.metadata.labels;
         if let (Some(pool), Some(version)) = (labels.get(POOL), labels.get(KUBERNETES_VERSION)) {
-            all.push((pool.clone(), version.clone()));
+            all.push(PoolVersion { pool: pool.clone(), version: version.clone() });
         }
     })?;
     Ok(all)
@@ -163,18 +174,15 @@ fn live(work: &Work) -> Result<Vec<PoolVersion>, Failed> {
 
 /// Nodes keep their proxies until they have another version, or are gone.
 fn wanted(pools: &[Pool], live: &[PoolVersion]) -> BTreeSet<PoolVersion> {
-    let of_spec = pools.iter().map(|pool| (pool.name.clone(), pool.kubernetes_version.clone()));
+    let of_spec = pools
+        .iter()
+        .map(|pool| PoolVersion { pool: pool.name.clone(), version: pool.kubernetes_version.clone() });
     of_spec.chain(live.iter().cloned()).collect()
-}
-
-fn managed_name((pool, version): (&str, &str)) -> String {
-    format!("{MANAGED_RESOURCE}-{pool}-v{version}")
 }
 
 fn delete_stale(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let wanted = wanted(&work.view.pools, &live(work)?);
-    let names: BTreeSet<String> =
-        wanted.iter().map(|(pool, version)| managed_name((pool, version))).collect();
+    let names: BTreeSet<String> = wanted.iter().map(PoolVersion::managed_name).collect();
     remove_pools(work, &|name| !names.contains(name))
 }
 
@@ -247,11 +255,12 @@ fn configuration(own: &Value, pods: &[String], is_on_hosts: bool) -> Value {
 /// The DaemonSet for the nodes of a pool that have one version. Errors: a volume has no Secret or ConfigMap.
 fn of_pool(
     namespace: &str,
-    (pool, version): (&str, &str),
+    nodes: &PoolVersion,
     image: &str,
     mode: Mode,
     volumes: &SortedMap<&str, String>,
 ) -> Result<Managed, String> {
+    let PoolVersion { pool, version } = nodes;
     let mut object = archive::object("kube_proxy/daemon-set.yaml");
     object["metadata"]["name"] = json!(format!("{NAME}-{pool}-v{version}"));
     name_volumes(&mut object, volumes)?;
@@ -275,12 +284,11 @@ fn of_pool(
     annotate_references(&mut object);
     let labels = vec![
         ("component", NAME.to_owned()),
-        ("kubernetes-version", version.to_owned()),
-        ("pool-name", pool.to_owned()),
+        ("kubernetes-version", version.clone()),
+        ("pool-name", pool.clone()),
         ("role", "pool".to_owned()),
     ];
-    Ok(Managed::for_shoot(namespace, &managed_name((pool, version)), false, &manifests(&[object]))
-        .labelled(labels))
+    Ok(Managed::for_shoot(namespace, &nodes.managed_name(), false, &manifests(&[object])).labelled(labels))
 }
 
 #[cfg(test)]
@@ -291,6 +299,10 @@ mod tests {
     fn input<'a>(pods: &'a [String], own: &'a Value, is_on_hosts: bool) -> ProxyInput<'a> {
         let server = "api.w4.p.internal.lab.local";
         ProxyInput { namespace: "shoot--p--w4", server, ca: b"", pods, own, is_on_hosts }
+    }
+
+    fn of(pool: &str, version: &str) -> PoolVersion {
+        PoolVersion { pool: pool.to_owned(), version: version.to_owned() }
     }
 
     fn golden(text: &str) -> Vec<Value> {
@@ -349,7 +361,7 @@ mod tests {
             ("kube-proxy-config", "kube-proxy-config-f6cb97e4".to_owned()),
         ]);
         let image = "registry.k8s.io/kube-proxy:v1.34.3";
-        let pool = of_pool("shoot--p--w4", ("pool1", "1.34.3"), image, Mode::Iptables, &volumes).unwrap();
+        let pool = of_pool("shoot--p--w4", &of("pool1", "1.34.3"), image, Mode::Iptables, &volumes).unwrap();
         let text = pool.golden();
         let mut ours = managed::objects_of(&text);
         let golden = &mut golden[0];
@@ -407,10 +419,9 @@ mod tests {
             kubernetes_version: version.to_owned(),
             ..Pool::default()
         };
-        let live = |pool: &str, version: &str| (pool.to_owned(), version.to_owned());
         let wanted =
-            wanted(&[pool("a", "1.34.3"), pool("b", "1.33.5")], &[live("a", "1.33.5"), live("c", "1.34.3")]);
-        let names: Vec<String> = wanted.iter().map(|(pool, version)| managed_name((pool, version))).collect();
+            wanted(&[pool("a", "1.34.3"), pool("b", "1.33.5")], &[of("a", "1.33.5"), of("c", "1.34.3")]);
+        let names: Vec<String> = wanted.iter().map(PoolVersion::managed_name).collect();
         assert_eq!(
             names,
             ["a-v1.33.5", "a-v1.34.3", "b-v1.33.5", "c-v1.34.3"]

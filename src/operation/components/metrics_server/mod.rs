@@ -47,7 +47,7 @@ pub(super) static COMPONENT: Component = Component {
     .retrying(FIVE_SECONDS, SHORT)],
     // Without its pods, the API that it serves would be in the way of deleting namespaces.
     delete: &[Row::new("Deleting metrics-server", delete, only_in_the_log)
-        .after(&["Cleaning extended API groups", "Waiting until kube-controller-manager is active"])
+        .after(&["Cleaning extended API groups"])
         .when(|facts| facts.has_workers && facts.cleans())
         .retrying(FIVE_SECONDS, SHORT)],
     ..Component::NONE

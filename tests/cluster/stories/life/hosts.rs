@@ -113,7 +113,7 @@ fn is_served(lab: &Lab, garden: &Client) -> Result<()> {
     for expected in ["Valid=True", "Installed=True", "Healthy=True", "Progressing=False", "Required=False"] {
         ensure(conditions.contains(expected), || format!("the installation of edge-hosts: {conditions}"))?;
     }
-    let secret = lab.seed.client()?.get::<Value>(&SECRET, &Key::new(&POOL.plane(), "cloudprovider"))?;
+    let secret = lab.seed.client()?.get::<Value>(&SECRET, &Key::new(POOL.plane(), "cloudprovider"))?;
     equal("the purpose", &secret["metadata"]["labels"], &json!({"gardener.cloud/purpose": "cloudprovider"}))?;
     for (kind, name, field) in [(&CONFIG_MAP, "ca-kubelet", "ca.crt"), (&SECRET, "ssh-keypair", "id_rsa.pub")]
     {
