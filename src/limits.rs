@@ -157,6 +157,9 @@ pub(crate) const SHOOT_NODES_MAX: usize = 1_000;
 
 /// The length of what a node of a Shoot says about itself.
 pub(crate) const SHOOT_NODE_BYTES_MAX: usize = 512;
+
+/// The length of the version that a node of a Shoot says it has.
+pub(crate) const SHOOT_NODE_VERSION_BYTES_MAX: usize = 64;
 /// Changes of webhooks that one check of a Shoot makes, as JSON. The next check continues.
 pub(crate) const SHOOT_REMEDIES_BYTES_MAX: usize = 256 << 10;
 /// Names and UIDs of stale pods that are deleted at once. The next check continues.

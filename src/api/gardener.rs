@@ -101,6 +101,9 @@ pub(crate) const SECRET_BINDING: Resource =
 pub const WORKLOAD_IDENTITY: Resource =
     Resource::new("security.gardener.cloud", "v1alpha1", "WorkloadIdentity", "workloadidentities", true);
 
+/// The finalizer of a ControllerInstallation whose deployment is in the seed.
+pub(crate) const INSTALLATION_FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
+
 /// Whether a Shoot has workers.
 pub(crate) fn has_workers(shoot: &Value) -> bool {
     shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())

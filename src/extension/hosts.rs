@@ -5,12 +5,18 @@
 
 use std::sync::Arc;
 
-use crate::api::gardener::{ControllerInstallation, ControllerRegistration};
+use crate::api::gardener::{ControllerInstallation, ControllerRegistration, INSTALLATION_FINALIZER};
 
 /// The option with the types that the agent serves.
 const OPTION: &str = "edge.hosts.types";
 /// The kinds that say by their type who makes the nodes.
 const KINDS: [&str; 2] = ["Infrastructure", "Worker"];
+
+/// Whether the nodes of a type of infrastructure are hosts of the site. `host_types` are those of the option. As in the garden,
+/// upper and lower case are the same.
+pub(crate) fn is_host_type(type_name: &str, host_types: &[String]) -> bool {
+    host_types.iter().any(|known| known.eq_ignore_ascii_case(type_name))
+}
 
 /// Who serves the types of an installation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,7 +37,7 @@ pub(crate) fn service(
 ) -> HostService {
     let has_deployment = installation.spec.deployment_ref.is_some();
     let name = &installation.spec.registration_ref.name;
-    let is_named = |type_name: &str| host_types.iter().any(|known| known.eq_ignore_ascii_case(type_name));
+    let is_named = |type_name: &str| is_host_type(type_name, host_types);
     let types = || {
         let resources = registration.into_iter().flat_map(|registration| &registration.spec.resources);
         resources
@@ -40,6 +46,14 @@ pub(crate) fn service(
     };
     if types().next().is_none() {
         return HostService::Others;
+    }
+    let is_left = installation.metadata.finalizers.iter().any(|known| known == INSTALLATION_FINALIZER);
+    if !has_deployment && is_left {
+        return HostService::Unclear(format!(
+            "ControllerRegistration {name} has no deployment any more, but what it had deployed is still in the seed: delete \
+             ControllerInstallation {}, and the garden makes a new one",
+            installation.metadata.name
+        ));
     }
     match types().find(|type_name| is_named(type_name) == has_deployment) {
         None if has_deployment => HostService::Others,
@@ -129,5 +143,11 @@ mod tests {
             assert_eq!(unclear.is_some(), matches!(found, HostService::Unclear(_)));
         }
         assert_eq!(service(&installation(&none), None, &[]), HostService::Others, "an unknown registration");
+        let mut left = installation(&none);
+        left.metadata.finalizers.push(INSTALLATION_FINALIZER.to_owned());
+        let found = service(&left, Some(&registration(&hosts)), &["hosts".to_owned()]);
+        let HostService::Unclear(why) = found else { panic!("{found:?}") };
+        assert!(why.contains("still in the seed: delete ControllerInstallation i"), "{why}");
+        assert!(is_host_type("Hosts", &["hosts".to_owned()]) && !is_host_type("host", &["hosts".to_owned()]));
     }
 }

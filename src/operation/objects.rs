@@ -62,6 +62,8 @@ impl ObjectRow {
             if step != TaskStep::Done {
                 return Ok(step);
             }
+            // Not every operation waits for it.
+            answer(work, &desired.target)?;
         }
         Ok(TaskStep::Done)
     }

@@ -191,19 +191,52 @@ fn runtimes(shoot: &Value) -> impl Iterator<Item = (String, Value)> {
     })
 }
 
+/// The live object with the name of the Shoot.
+fn find(work: &Work, resource: &Resource) -> Result<Option<Value>, Failed> {
+    let key = Key::new(work.plane(), work.view.name.as_str());
+    Ok(ExtensionObject { resource: resource.clone(), key }.find(&work.env.seed)?)
+}
+
+/// Whether the provider's part of the control plane is there and stays for now.
+fn has_control_plane(work: &Work) -> Result<bool, Failed> {
+    let found = find(work, &CONTROL_PLANE)?;
+    Ok(found.is_some_and(|object| object["metadata"]["deletionTimestamp"].is_null()))
+}
+
+/// For a deletion: the provider's part of the control plane must work while the cluster is emptied, for example to remove load
+/// balancers. One that is gone or going stays so.
+pub(super) fn keep_control_plane(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    if !has_control_plane(work)? {
+        return Ok(TaskStep::Done);
+    }
+    let infrastructure = find(work, &INFRASTRUCTURE)?.unwrap_or_default();
+    work.results.infrastructure.set(infrastructure["status"]["providerStatus"].clone());
+    CONTROL_PLANE_OBJECT.deploy(work)
+}
+
+/// Waits until the kept one works.
+pub(super) fn wait_kept_control_plane(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    if !has_control_plane(work)? {
+        return Ok(TaskStep::Done);
+    }
+    CONTROL_PLANE_OBJECT.wait(work, attempt)
+}
+
 /// Waits until the infrastructure is there, and takes over what it says about networks.
 pub(super) fn wait_infrastructure(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     let step = INFRASTRUCTURE_OBJECT.wait(work, attempt)?;
     if step != TaskStep::Done {
         return Ok(step);
     }
-    let key = Key::new(work.plane(), work.view.name.as_str());
-    let found = ExtensionObject { resource: INFRASTRUCTURE, key }.find(&work.env.seed)?.unwrap_or_default();
+    let found = find(work, &INFRASTRUCTURE)?.unwrap_or_default();
     if let Some(patch) = networking(&work.shoot, &found["status"]) {
         let patched = work.env.garden.patch_status::<Value>(&SHOOT, &work.key(), &Patch::Merge(patch))?;
-        work.shoot["status"] = patched["status"].clone();
-        work.view = work.inputs.view(&work.shoot);
-        cluster::sync(&work.env, &work.shoot, &work.inputs)?;
+        let mut known = work.shoot.clone();
+        known["status"] = patched["status"].clone();
+        cluster::sync(&work.env, &known, &work.inputs)?;
+        // Not earlier: a retry sees by it that the `Cluster` does not contain the networks yet.
+        work.view = work.inputs.view(&known);
+        work.shoot = known;
     }
     work.results.infrastructure.set(found["status"]["providerStatus"].clone());
     Ok(TaskStep::Done)

@@ -17,12 +17,16 @@ pub(super) const EXTERNAL_RECORD: &str = "deployDNSRecordExternal";
 /// The request to reconcile the infrastructure of nodes.
 pub(super) const INFRASTRUCTURE: &str = "deployInfrastructure";
 
+/// The request for new pods of CoreDNS.
+pub(super) const RESTART_ADDONS: &str = "restartCoreAddons";
+
 /// Each request with the name of the task that fulfils it.
-const FULFILLED: [(&str, &str); 4] = [
+const FULFILLED: [(&str, &str); 5] = [
     (INTERNAL_RECORD, "Deploying internal domain DNS record"),
     (EXTERNAL_RECORD, "Deploying external domain DNS record"),
     (RESTART_PODS, "Restarting control plane pods"),
     (INFRASTRUCTURE, "Waiting until Shoot infrastructure has been reconciled"),
+    (RESTART_ADDONS, "Deploying CoreDNS system component"),
 ];
 
 /// The tasks that the garden requests.
@@ -52,8 +56,7 @@ mod tests {
     #[test]
     fn requested_tasks_are_removed_once_done() {
         let names = FULFILLED.map(|(_, task)| task);
-        let all =
-            "restartControlPlanePods,deployDNSRecordInternal, deployDNSRecordExternal,deployInfrastructure";
+        let all = "restartControlPlanePods,deployDNSRecordInternal, deployDNSRecordExternal,deployInfrastructure,restartCoreAddons";
         let table = [
             (
                 all,
@@ -63,6 +66,7 @@ mod tests {
                     "deployDNSRecordExternal",
                     "restartControlPlanePods",
                     "deployInfrastructure",
+                    "restartCoreAddons",
                 ][..],
             ),
             // The others were requested after the flow had started.
@@ -81,6 +85,6 @@ mod tests {
         let asleep = Facts { is_hibernated: true, restarts_pods: true, ..Facts::default() };
         let tasks = super::super::table(Operation::Reconcile).outline(&asleep);
         let skipped = names.map(|name| tasks.iter().find(|task| task.name == name).unwrap().is_skipped);
-        assert_eq!(skipped, [true, true, false, true]);
+        assert_eq!(skipped, [true, true, false, true, true]);
     }
 }

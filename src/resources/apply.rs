@@ -109,14 +109,19 @@ enum Token {
 /// Sends no requests for objects without pods.
 fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<Token, Error> {
     let Some(account) = projected_token::account(object) else { return Ok(Token::Left) };
+    let namespace = text(&object["metadata"]["namespace"]);
+    let is_of_shoot = session.target.class != Class::Seed;
+    if is_of_shoot && !projected_token::is_served_in_shoot(namespace) {
+        return Ok(Token::Left);
+    }
     let is_mounted = match projected_token::decided(live) {
         Some(decided) => decided,
         None => {
-            let namespace = text(&object["metadata"]["namespace"]);
             let found: Option<Value> =
                 session.target.client.find(&SERVICE_ACCOUNT, &Key::new(namespace, account))?;
             let Some(account) = found else { return Ok(Token::Unknown) };
-            account["automountServiceAccountToken"] == false && is_served(session, namespace)?
+            account["automountServiceAccountToken"] == false
+                && (is_of_shoot || is_served(session, namespace)?)
         }
     };
     if !is_mounted {
@@ -126,9 +131,6 @@ fn token(session: Session<'_>, object: &Value, live: Option<&Value>) -> Result<T
 }
 
 fn is_served(session: Session<'_>, namespace: &str) -> Result<bool, Error> {
-    if session.target.class != Class::Seed {
-        return Ok(projected_token::is_served_in_shoot(namespace));
-    }
     let found: Option<Metadata> = session.target.client.find(&NAMESPACE, &Key::cluster(namespace))?;
     Ok(found.is_some_and(|namespace| projected_token::is_served(&namespace.metadata)))
 }

@@ -12,6 +12,7 @@ mod discovery;
 pub(crate) mod garden;
 pub(crate) mod inside;
 pub(crate) mod issuer;
+pub(crate) mod kubelet;
 pub(crate) mod namespace;
 pub(crate) mod pools;
 pub(crate) mod responsible;
@@ -33,9 +34,11 @@ pub(crate) use view::{RotationPhase, ShootView, ShootViewSources};
 use serde_json::Value;
 
 use crate::api::gardener::has_workers;
+use crate::api::meta::text;
+use crate::extension::hosts::is_host_type;
 
 /// Whether a Shoot has workers that this agent does not serve: their type of infrastructure is none of `host_types`, whose
 /// nodes are hosts of the site.
 pub(crate) fn has_foreign_workers(shoot: &Value, host_types: &[String]) -> bool {
-    has_workers(shoot) && !host_types.iter().any(|known| shoot["spec"]["provider"]["type"] == known.as_str())
+    has_workers(shoot) && !is_host_type(text(&shoot["spec"]["provider"]["type"]), host_types)
 }

@@ -1,7 +1,10 @@
 //! Installations without a deployment: the agent itself serves their types, or nobody does.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::api::condition::{self, Condition, ConditionStatus, Finding};
-use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation};
+use crate::api::gardener::{CONTROLLER_INSTALLATION, ControllerInstallation, ControllerRegistration};
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::extension::hosts::{self, HostService};
@@ -12,13 +15,24 @@ use crate::runtime::write;
 use super::observe::registration;
 use super::{InstallationReconciler, RESYNC};
 
+/// The watches of installations and registrations are not in step.
+const REGISTRATION_AGAIN: Duration = Duration::from_secs(5);
 /// The reason of a condition and of an event about types that nobody serves, or two.
 const UNCLEAR: &str = "HostTypesUnclear";
 
 impl InstallationReconciler {
-    fn service(&self, installation: &ControllerInstallation) -> HostService {
-        let found = self.site.registrations.store().get(&Key::cluster(registration(installation)));
-        hosts::service(installation, found.as_deref(), &self.site.settings.edge.host_types)
+    /// The registration that the garden saw, if it is known already.
+    fn known_registration(
+        &self,
+        installation: &ControllerInstallation,
+    ) -> Option<Arc<ControllerRegistration>> {
+        let found = self.site.registrations.store().get(&Key::cluster(registration(installation)))?;
+        let seen = &installation.spec.registration_ref.resource_version;
+        (seen.is_empty() || *seen == found.metadata.resource_version).then_some(found)
+    }
+
+    fn service(&self, installation: &ControllerInstallation, found: &ControllerRegistration) -> HostService {
+        hosts::service(installation, Some(found), &self.site.settings.edge.host_types)
     }
 
     /// Reports an installation that has no deployment.
@@ -28,8 +42,11 @@ impl InstallationReconciler {
         installation: &ControllerInstallation,
         cx: &ReconcileContext,
     ) -> Result<ReconcileOutcome, ReconcileFailure> {
+        let Some(found) = self.known_registration(installation) else {
+            return Ok(ReconcileOutcome::After(REGISTRATION_AGAIN));
+        };
         let old = &installation.status.conditions;
-        let Some(wanted) = conditions(&self.service(installation), old, cx.clock.now()) else {
+        let Some(wanted) = conditions(&self.service(installation, &found), old, cx.clock.now()) else {
             return Ok(ReconcileOutcome::Done);
         };
         write::conditions(&self.site.garden, &CONTROLLER_INSTALLATION, key, old, &wanted)?;
@@ -39,7 +56,8 @@ impl InstallationReconciler {
     /// Tells if the agent is to serve the types of an installation that has a deployment. The installation works, so that
     /// its conditions say nothing about it.
     pub(super) fn warn_of_hosts(&self, installation: &ControllerInstallation, cx: &ReconcileContext) {
-        let HostService::Unclear(why) = self.service(installation) else { return };
+        let Some(found) = self.known_registration(installation) else { return };
+        let HostService::Unclear(why) = self.service(installation, &found) else { return };
         let (name, uid) = (installation.metadata.name.as_str(), installation.metadata.uid.as_str());
         log::warn!(controller = "controllerinstallation", key = name, why = why.as_str(); "It is unclear who serves a type");
         let about = InvolvedObject { resource: &CONTROLLER_INSTALLATION, namespace: "", name, uid };

@@ -26,7 +26,7 @@ use serde_json::Value;
 
 use crate::api::gardener::{
     CONTROLLER_INSTALLATION, CONTROLLER_REGISTRATION, ControllerDeployment, ControllerInstallation,
-    HelmDeployment,
+    HelmDeployment, INSTALLATION_FINALIZER,
 };
 use crate::api::meta::{Key, Metadata};
 use crate::api::resources::installation_of;
@@ -42,7 +42,7 @@ use observe::{garden_identity, registration};
 use status::{InstallationConditions, settled};
 
 /// The finalizer of installations.
-pub(crate) const FINALIZER: &str = "core.gardener.cloud/controllerinstallation";
+pub(crate) const FINALIZER: &str = INSTALLATION_FINALIZER;
 /// How often an installation is reconciled without a cause, like the resync of upstream's informers. It repairs manual
 /// changes in the seed and picks up the garden's CA.
 const RESYNC: Duration = Duration::from_secs(10 * 3_600);

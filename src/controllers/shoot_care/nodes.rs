@@ -16,12 +16,13 @@ use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::format::semver::Version;
-use crate::kube::{Client, Error, ListParams, Method};
+use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
+use crate::shoot::kubelet;
 use crate::shoot::pools::{POOL, Pool};
 
 /// How often nodes are read, and one of them is reached through the API server, while all is well.
-pub(super) const PERIOD: Duration = Duration::from_secs(60);
+pub(super) const PERIOD: Duration = Duration::from_secs(45);
 /// The conditions of a node that must not be true.
 const PRESSURES: [&str; 4] = ["DiskPressure", "MemoryPressure", "PIDPressure", "NetworkUnavailable"];
 /// What a kubelet says if its owner must change something.
@@ -85,11 +86,8 @@ impl KnownNodes {
         self.reached.retain(|name, _| is_there(name));
         let ready = nodes.iter().filter(|node| node.is_ready).map(|node| node.name.as_str());
         for node in due(ready, &self.reached) {
-            let path = format!("/api/v1/nodes/{node}/proxy/healthz");
-            let answer = client.raw(Method::Get, &path, None, "");
-            let why =
-                answer.err().map(|error| cut::head(&chain(&error), limits::SHOOT_NODE_BYTES_MAX).to_owned());
-            self.reached.insert(node, (at, why));
+            let answer = kubelet::ask(client, &node);
+            self.reached.insert(node, (at, answer.err()));
         }
     }
 }
@@ -102,16 +100,17 @@ fn due<'a>(
     let last = |node: &&str| reached.get(*node).map(|(at, _)| *at);
     let is_broken = |node: &&str| reached.get(*node).is_some_and(|(_, why)| why.is_some());
     let first = ready.clone().min_by_key(last);
-    let broken = ready.filter(is_broken).min_by_key(last).filter(|node| first != Some(node));
+    let broken = ready.filter(|node| is_broken(node) && first != Some(node)).min_by_key(last);
     first.into_iter().chain(broken).map(str::to_owned).collect()
 }
 
+/// Reads the nodes one by one: their owner decides how large they are.
 fn list(client: &Client) -> Result<Vec<SeenNode>, Error> {
     let mut nodes = Vec::new();
-    client.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
-        if nodes.len() < limits::SHOOT_NODES_MAX {
-            nodes.push(read(&node));
-        }
+    client.list_each::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |item| match item {
+        ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => nodes.push(read(&node)),
+        ListItem::Object(_) | ListItem::Undecodable(_) => {}
+        ListItem::Restart => nodes.clear(),
     })?;
     Ok(nodes)
 }
@@ -135,10 +134,11 @@ fn read(node: &Value) -> SeenNode {
         Some(ready) if !is_ready => Some(said("Ready", ready)),
         Some(_) => pressed(),
     };
+    let version = text(&node["status"]["nodeInfo"]["kubeletVersion"]);
     SeenNode {
         name: text(&node["metadata"]["name"]).to_owned(),
         pool: text(&node["metadata"]["labels"][POOL]).to_owned(),
-        version: text(&node["status"]["nodeInfo"]["kubeletVersion"]).trim_start_matches('v').to_owned(),
+        version: cut::head(version.trim_start_matches('v'), limits::SHOOT_NODE_VERSION_BYTES_MAX).to_owned(),
         is_ready,
         why: why.map(|why| cut::head(&why, limits::SHOOT_NODE_BYTES_MAX).to_owned()),
     }
@@ -163,20 +163,20 @@ fn unhealthy(node: &SeenNode) -> Option<Finding> {
     Some(Finding { codes, ..Finding::new("NodeUnhealthy", text) })
 }
 
-/// A kubelet of the same minor version must have the whole version of its pool.
+/// A kubelet of the same minor version must not be older than its pool. A newer one is the business of its owner.
 fn other_version(pool: &Pool, node: &SeenNode) -> Option<Finding> {
     let (wanted, found) = (&pool.kubernetes_version, &node.version);
-    let parsed = |text: &str| Version::parse(text).ok().map(|version| (version.major, version.minor));
-    let Some(minor) = parsed(found) else {
+    let Ok(own) = Version::parse(found) else {
         let text = format!("Node \"{}\" has a kubelet with the version {found:?}, which is none", node.name);
         return Some(Finding::new("VersionParseError", text));
     };
-    let is_other = parsed(wanted) == Some(minor) && wanted != found;
+    let wanted = Version::parse(wanted).ok()?;
+    let is_older = (own.major, own.minor) == (wanted.major, wanted.minor) && own < wanted;
     let text = format!(
-        "The kubelet version for node \"{}\" (v{found}) does not match the desired Kubernetes version (v{wanted})",
-        node.name
+        "The kubelet version for node \"{}\" (v{found}) does not match the desired Kubernetes version (v{})",
+        node.name, pool.kubernetes_version
     );
-    is_other.then(|| Finding::new("KubeletVersionMismatch", text))
+    is_older.then(|| Finding::new("KubeletVersionMismatch", text))
 }
 
 fn missing(pool: &Pool, count: usize) -> Option<Finding> {
@@ -237,6 +237,8 @@ mod tests {
                 1,
                 "KubeletVersionMismatch: The kubelet version for node \"n\" (v1.34.2)",
             ),
+            (vec![other("1.34.4")], 1, ""),
+            (vec![other("1.34.3+vendor")], 1, ""),
             (vec![other("1.33.5")], 1, ""),
             (vec![other("x")], 1, "VersionParseError"),
             (
@@ -272,6 +274,7 @@ mod tests {
         assert_eq!(due(nodes(), &reached(&[("a", 1, false), ("b", 3, false), ("c", 2, false)])), ["a"]);
         assert_eq!(due(nodes(), &reached(&[("a", 1, false), ("b", 3, true), ("c", 2, false)])), ["a", "b"]);
         assert_eq!(due(nodes(), &reached(&[("a", 1, true), ("b", 3, false), ("c", 2, false)])), ["a"]);
+        assert_eq!(due(nodes(), &reached(&[("a", 1, true), ("b", 3, true), ("c", 2, true)])), ["a", "c"]);
         assert!(due(std::iter::empty(), &reached(&[])).is_empty());
     }
 }

@@ -257,8 +257,12 @@ pub(super) static ROWS: [Row; 45] = [
         |work, _| extensions::AFTER_WORKERS.deploy(work),
         |seen| seen.extensions(ReconcileMoment::AfterWorker, Expect::Exists),
     )
-    .after(&["Deploying shoot system resources", "Deploying CoreDNS system component"])
-    .when(|facts| facts.has_workers && facts.is_awake())
+    .after(&[
+        "Deploying shoot system resources",
+        "Deploying CoreDNS system component",
+        "Waiting until shoot network plugin has been reconciled",
+    ])
+    .when(|facts| facts.has_workers)
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until extension resources handled after workers are ready",
@@ -266,8 +270,7 @@ pub(super) static ROWS: [Row; 45] = [
         |seen| seen.extensions(ReconcileMoment::AfterWorker, Expect::Ready),
     )
     .after(&["Deploying extension resources after workers"])
-    .when(|facts| facts.has_workers && facts.waits_awake())
-    .last(),
+    .when(|facts| facts.has_workers && facts.waits()),
     // Extensions that need the API server are hibernated before it stops.
     Row::new(
         "Hibernating extension resources before kube-apiserver hibernation",
@@ -292,6 +295,7 @@ pub(super) static ROWS: [Row; 45] = [
             "Deploying shoot namespaces system component",
             "Deploying Kubernetes controller manager",
             "Waiting until shoot network plugin has been reconciled",
+            "Waiting until extension resources handled after workers are ready",
         ])
         .when(|facts| facts.is_hibernated)
         .retrying(FIVE_SECONDS, TEN_MINUTES),

@@ -20,7 +20,7 @@ use super::table::Table;
 use super::times::{
     FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, MINUTE, SHORT, TEN_MINUTES, TEN_SECONDS, TWO_MINUTES,
 };
-use super::{cloud_provider, extensions, records, referenced};
+use super::{cloud_provider, extensions, providers, records, referenced};
 
 pub(super) static TABLE: Table =
     Table { name: "Shoot cluster deletion", rows: &ROWS, of: |component| component.delete };
@@ -47,11 +47,9 @@ static ROWS: [Row; 37] = [
         .after(&["Deploying Shoot namespace in Seed"])
         .when(|facts| facts.has_workers && facts.found.has_namespace)
         .retrying(FIVE_SECONDS, SHORT),
-    Row::new(
-        "Deploying Shoot control plane",
-        |work, _| CONTROL_PLANE_OBJECT.deploy(work),
-        |seen| seen.object(&CONTROL_PLANE, Expect::Exists),
-    )
+    Row::new("Deploying Shoot control plane", providers::keep_control_plane, |seen| {
+        seen.object(&CONTROL_PLANE, Expect::Exists)
+    })
     .after(&[
         "Deploying cloud provider account secret",
         "Waiting until gardener-resource-manager reports readiness",
@@ -60,7 +58,7 @@ static ROWS: [Row; 37] = [
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
         "Waiting until Shoot control plane has been reconciled",
-        |work, attempt| CONTROL_PLANE_OBJECT.wait(work, attempt),
+        providers::wait_kept_control_plane,
         |seen| seen.object(&CONTROL_PLANE, Expect::Ready),
     )
     .after(&["Deploying Shoot control plane"])

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::SEED;
+use crate::api::gardener::{SEED, has_workers};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
@@ -80,7 +80,8 @@ pub(super) fn tell(
         Ok(registrations) => {
             let wanted =
                 extension::enabled(&shoot["spec"]["extensions"], &registrations, ExtensionClass::of(shoot));
-            let late = wanted.into_iter().filter(|each| each.moment == ReconcileMoment::AfterWorker);
+            let is_late = |moment| moment == ReconcileMoment::AfterWorker && !has_workers(shoot);
+            let late = wanted.into_iter().filter(|each| is_late(each.moment));
             told.why.extend(late.map(|each| {
                 format!("extension {} works after workers (AfterWorker): it is skipped, because the Shoot has none", each.name)
             }));
@@ -120,7 +121,7 @@ fn last_operation(shoot: &Value) -> Operation {
     }
 }
 
-/// How it moves to another seed, and what keeps it from that. A Shoot that is deleted or has workers does not move.
+/// How it moves to another seed, and what keeps it from that. A Shoot that is deleted does not move.
 fn movement(garden: &Garden, input: &ShootDecisionInput<'_>, settings: &Settings) -> Vec<String> {
     let (shoot, own) = (input.shoot, input.seed);
     let name = settings.seed_config.name.as_str();

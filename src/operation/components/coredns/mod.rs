@@ -4,7 +4,8 @@
 
 use serde_json::Value;
 
-use crate::api::meta::text;
+use crate::api::core::DEPLOYMENT;
+use crate::api::meta::{Key, text};
 use crate::base::json::json;
 use crate::components::archive;
 use crate::components::content::push;
@@ -12,8 +13,10 @@ use crate::components::exposure::PORT;
 use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::cidr::Cidr;
+use crate::format::time::rfc3339;
 use crate::shoot::pools::Pool;
 
+use super::super::requests;
 use super::super::row::Row;
 use super::super::times::{FIVE_SECONDS, SHORT};
 use super::super::work::Work;
@@ -25,6 +28,8 @@ const NAME: &str = "coredns";
 const MANAGED_RESOURCE: &str = "shoot-core-coredns";
 /// The place of its address in each range of Services.
 const ADDRESS: u32 = 10;
+/// The annotation of pods with the time of the last request for new ones.
+const RESTARTED_AT: &str = "gardener.cloud/restarted-at";
 /// The domain of the cluster.
 const DOMAIN: &str = "cluster.local";
 
@@ -52,6 +57,8 @@ struct DnsInput<'a> {
     server_port: u16,
     /// `spec.systemComponents.coreDNS` of the Shoot.
     own: &'a Value,
+    /// When the garden asked for new pods the last time.
+    restarted_at: Option<&'a str>,
 }
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
@@ -65,8 +72,19 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
         pools: &view.pools,
         server_port: work.results.outside.need("the API server has no address yet")?.port,
         own: &work.shoot["spec"]["systemComponents"]["coreDNS"],
+        restarted_at: restarted_at(work)?.as_deref(),
     });
     managed_resource::deploy(work, &objects)
+}
+
+/// It stays in the pods, which would restart otherwise.
+fn restarted_at(work: &Work) -> Result<Option<String>, Failed> {
+    if requests::asks(&work.shoot, requests::RESTART_ADDONS) {
+        return Ok(Some(rfc3339(work.now())));
+    }
+    let client = work.env.connector.connect(work.plane())?;
+    let live = client.find::<Value>(&DEPLOYMENT, &Key::new("kube-system", NAME))?.unwrap_or_default();
+    Ok(live["spec"]["template"]["metadata"]["annotations"][RESTARTED_AT].as_str().map(str::to_owned))
 }
 
 fn objects(input: &DnsInput<'_>) -> Managed {
@@ -94,6 +112,9 @@ fn objects(input: &DnsInput<'_>) -> Managed {
             }
             "Deployment" => {
                 object["spec"]["template"]["spec"]["containers"][0]["image"] = json!(input.image);
+                if let Some(at) = input.restarted_at {
+                    object["spec"]["template"]["metadata"]["annotations"][RESTARTED_AT] = json!(at);
+                }
                 system_pods::place(object, input.pools);
             }
             _ => {}
@@ -163,6 +184,7 @@ mod tests {
             pools: &view.pools,
             server_port: PORT,
             own: &Value::Null,
+            restarted_at: None,
         })
     }
 
@@ -218,6 +240,14 @@ mod tests {
         assert!(all.iter().all(|object| object["kind"] != "HorizontalPodAutoscaler"));
         let deployment = all.iter().find(|object| object["kind"] == "Deployment").unwrap();
         assert_eq!(deployment["spec"]["replicas"], 2);
+    }
+
+    #[test]
+    fn new_pods_are_asked_for_by_an_annotation() {
+        let all = with(|input| own(&DnsInput { restarted_at: Some("2026-11-30T18:00:00Z"), ..input }));
+        let deployment = all.iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let annotations = &deployment["spec"]["template"]["metadata"]["annotations"];
+        assert_eq!(annotations, &json!({"gardener.cloud/restarted-at": "2026-11-30T18:00:00Z"}));
     }
 
     #[test]

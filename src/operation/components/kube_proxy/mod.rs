@@ -14,6 +14,7 @@ use crate::components::archive;
 use crate::components::content::{annotate_references, name, name_volumes, unique_config_map};
 use crate::components::managed::{self, Managed, manifests, unique_secret};
 use crate::flow::{Attempt, Failed, TaskStep};
+use crate::format::semver::Version;
 use crate::format::yaml::{self, Dialect};
 use crate::kube::ListParams;
 use crate::secrets;
@@ -130,6 +131,16 @@ struct PoolVersion {
 }
 
 impl PoolVersion {
+    /// From the labels of a node. None if they cannot be part of a name, or do not name a version: whoever runs the node has
+    /// chosen them.
+    fn read(pool: &str, version: &str) -> Option<Self> {
+        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let is_pool = !pool.is_empty() && pool.bytes().all(is_letter);
+        let is_version = Version::parse(version).is_ok()
+            && version.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        (is_pool && is_version).then(|| Self { pool: pool.to_owned(), version: version.to_owned() })
+    }
+
     /// The name of the ManagedResource with their DaemonSet.
     fn managed_name(&self) -> String {
         format!("{MANAGED_RESOURCE}-{}-v{}", self.pool, self.version)
@@ -163,11 +174,11 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
 fn live(work: &Work) -> Result<Vec<PoolVersion>, Failed> {
     let client = work.env.connector.connect(work.plane())?;
     let mut all = Vec::new();
-    client.list_all::<Metadata>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
+    let params = ListParams { metadata_only: true, ..ListParams::default() };
+    client.list_all::<Metadata>(&NODE, ALL_NAMESPACES, &params, &mut |node| {
         let labels = &node.metadata.labels;
-        if let (Some(pool), Some(version)) = (labels.get(POOL), labels.get(KUBERNETES_VERSION)) {
-            all.push(PoolVersion { pool: pool.clone(), version: version.clone() });
-        }
+        let read = labels.get(POOL).zip(labels.get(KUBERNETES_VERSION));
+        all.extend(read.and_then(|(pool, version)| PoolVersion::read(pool, version)));
     })?;
     Ok(all)
 }
@@ -410,6 +421,22 @@ mod tests {
         assert_eq!((&ipvs["mode"], &ipvs["featureGates"]), (&json!("ipvs"), &json!({"A": true})));
         assert!(ipvs["clusterCIDR"].is_null());
         assert_eq!(Mode::of(&json!({"mode": "NFTables"})), Mode::Nftables);
+    }
+
+    #[test]
+    fn labels_that_are_no_names_are_ignored() {
+        let table = [
+            ("pool1", "1.34.3", true),
+            ("a-b", "1.34", true),
+            ("", "1.34.3", false),
+            ("Pool_1", "1.34.3", false),
+            ("pool1", "v1.34.3", false),
+            ("pool1", "1.34.3-rc.1", false),
+            ("pool1", "latest", false),
+        ];
+        for (pool, version, expected) in table {
+            assert_eq!(PoolVersion::read(pool, version).is_some(), expected, "{pool} {version}");
+        }
     }
 
     #[test]

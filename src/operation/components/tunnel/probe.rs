@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::api::core::NODE;
 use crate::api::meta::{ALL_NAMESPACES, text};
-use crate::base::error::chain;
 use crate::components::rollout::is_node_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::kube::{ListParams, Method};
+use crate::kube::ListParams;
+use crate::shoot::kubelet;
 
 use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
@@ -27,11 +27,10 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     }
     let mut why = String::new();
     for node in &ready {
-        let path = format!("/api/v1/nodes/{node}/proxy/healthz");
-        match client.raw(Method::Get, &path, None, "") {
-            Ok(_) => return Ok(TaskStep::Done),
-            Err(error) => {
-                why = format!("the API server cannot reach the kubelet of node {node}: {}", chain(&error));
+        match kubelet::ask(&client, node) {
+            Ok(()) => return Ok(TaskStep::Done),
+            Err(reason) => {
+                why = format!("the API server cannot reach the kubelet of node {node}: {reason}");
             }
         }
     }
