@@ -32,7 +32,9 @@ use support::garden::prepare;
 
 const ACCOUNT: &str = "writer";
 const USER: &str = "system:serviceaccount:garden:writer";
-/// Kinds of which this agent creates no objects, but deletes those of others.
+/// The kinds of objects that make nodes.
+const OF_NODES: [Resource; 4] = [CONTAINER_RUNTIME, CONTROL_PLANE, INFRASTRUCTURE, NETWORK];
+/// The kinds of another gardenlet that a deletion by force removes.
 const LEFTOVERS: [Resource; 7] = [
     CONTAINER_RUNTIME,
     CONTROL_PLANE,
@@ -210,7 +212,33 @@ impl Writer {
             self.client.list::<Value>(resource, namespace, &ListParams::default())?;
         }
         self.client.find::<Value>(&LEASE, &Key::new(namespace, HEARTBEAT))?;
+        OF_NODES.iter().try_for_each(|resource| self.write_for_nodes(resource, namespace))?;
         LEFTOVERS.iter().try_for_each(|resource| self.remove_what_is_left(resource, namespace))
+    }
+
+    /// Does what an operation does with an object that makes nodes. No extension of this cluster knows the type.
+    fn write_for_nodes(&self, resource: &Resource, namespace: &str) -> Result<()> {
+        let key = Key::new(namespace, "own");
+        let labels = json!({"matchLabels": {"worker.gardener.cloud/pool": "a"}});
+        let spec = json!({"type": "unknown", "region": "north", "secretRef": {"name": "cloudprovider", "namespace": namespace},
+            "podCIDR": "100.96.0.0/11", "serviceCIDR": "100.64.0.0/13", "binaryPath": "/bin",
+            "workerPool": {"name": "a", "selector": labels}});
+        let object = json!({"apiVersion": resource.api_version(), "kind": resource.kind,
+            "metadata": {"name": "own", "namespace": namespace}, "spec": spec});
+        // Whether the kind is served or not, the request needs the same right.
+        let made = self.client.create::<Value>(resource, namespace, &object).map(drop);
+        let status = Patch::Merge(json!({"status": {"observedGeneration": 1}}));
+        let answered = self.client.patch_status::<Value>(resource, &key, &status).map(drop);
+        let marked = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+        let confirmed = self.client.patch_blindly(resource, &key, &Patch::Merge(marked));
+        let gone = self.client.delete(resource, &key, &DeleteParams::default());
+        for answer in [made, answered, confirmed, gone] {
+            match answer {
+                Err(error) if !error.is_not_found() => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Does the same as a deletion by force with an object that another gardenlet has left. There is none.

@@ -112,7 +112,7 @@ fn doctor_names_the_first_hop_that_breaks_and_changes_nothing() {
         "good         state directory: ",
         "in use by a running agent",
         "good         seed: permissions",
-        "odd          seed: Shoots: cannot run Shoots: may not create configmaps, delete configmaps, get configmaps, and 64 more\n",
+        "odd          seed: Shoots: cannot run Shoots: may not create configmaps, delete configmaps, get configmaps, and 69 more\n",
         "good         garden: identity: secret garden/gardenlet-kubeconfig of the seed",
         "good         garden: own certificate: valid until ",
         "good         garden: permissions",
