@@ -1,10 +1,11 @@
 //! A Shoot: whether the agent works on it, and the tasks of its operation with the last log lines of a pod.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::gardener::{SEED, has_workers};
+use crate::api::gardener::{ControllerRegistration, SEED};
 use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::error::chain;
@@ -12,7 +13,7 @@ use crate::base::workers::Workers;
 use crate::config::Settings;
 use crate::controllers::shoot::decide::{self, ShootDecision, ShootDecisionInput, WaitReason};
 use crate::controllers::shoot::status;
-use crate::extension::{self, ExtensionClass, ReconcileMoment};
+use crate::extension::{self, EnabledExtension, ExtensionClass, ReconcileMoment};
 use crate::flow::TaskOutline;
 use crate::format::duration;
 use crate::format::time::{parse_rfc3339, rfc3339};
@@ -77,15 +78,7 @@ pub(super) fn tell(
         return Ok(told);
     }
     match look::registrations(&garden) {
-        Ok(registrations) => {
-            let wanted =
-                extension::enabled(&shoot["spec"]["extensions"], &registrations, ExtensionClass::of(shoot));
-            let is_late = |moment| moment == ReconcileMoment::AfterWorker && !has_workers(shoot);
-            let late = wanted.into_iter().filter(|each| is_late(each.moment));
-            told.why.extend(late.map(|each| {
-                format!("extension {} works after workers (AfterWorker): it is skipped, because the Shoot has none", each.name)
-            }));
-        }
+        Ok(registrations) => told.why.extend(skipped(shoot, &registrations)),
         Err(error) => told.unread.push(format!("ControllerRegistrations: {}", chain(&error))),
     }
     let last = last_operation(shoot);
@@ -119,6 +112,22 @@ fn last_operation(shoot: &Value) -> Operation {
         "Restore" => Operation::Restore,
         _ => Operation::Reconcile,
     }
+}
+
+/// The extensions of a Shoot without workers that wait for workers.
+fn skipped(shoot: &Value, registrations: &[Arc<ControllerRegistration>]) -> Vec<String> {
+    let class = ExtensionClass::of(shoot);
+    let wanted = extension::enabled(&shoot["spec"]["extensions"], registrations, class).into_iter();
+    let is_skipped = |each: &EnabledExtension| {
+        class == ExtensionClass::Workerless && each.moment == ReconcileMoment::AfterWorker
+    };
+    let text = |each: EnabledExtension| {
+        let name = each.name;
+        format!(
+            "extension {name} works after workers (AfterWorker): it is skipped, because the Shoot has none"
+        )
+    };
+    wanted.filter(is_skipped).map(text).collect()
 }
 
 /// How it moves to another seed, and what keeps it from that. A Shoot that is deleted does not move.

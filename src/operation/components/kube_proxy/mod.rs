@@ -131,8 +131,8 @@ struct PoolVersion {
 }
 
 impl PoolVersion {
-    /// From the labels of a node. None if they cannot be part of a name, or do not name a version: whoever runs the node has
-    /// chosen them.
+    /// From the labels of a node. None if they cannot be part of a name, or do not name a version: the owner of the node has
+    /// chosen them, and one bad node must not harm the others.
     fn read(pool: &str, version: &str) -> Option<Self> {
         let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let is_pool = !pool.is_empty() && pool.bytes().all(is_letter);
