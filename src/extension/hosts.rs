@@ -9,7 +9,7 @@ use crate::api::gardener::{ControllerInstallation, ControllerRegistration, INSTA
 
 /// The option with the types that the agent serves.
 const OPTION: &str = "edge.hosts.types";
-/// The kinds that say by their type who makes the nodes.
+/// The kinds whose type names the provider of the nodes.
 const KINDS: [&str; 2] = ["Infrastructure", "Worker"];
 
 /// Whether the nodes of a type of infrastructure are hosts of the site. `host_types` are those of the option. As in the garden,

@@ -12,9 +12,9 @@ use crate::api::meta::{Key, Resource};
 use crate::extension::{
     EnabledExtension, ExtensionClass, ExtensionObject, ExtensionPatience, ReconcileMoment, enabled,
 };
-use crate::flow::{Failed, TaskStep};
+use crate::flow::Failed;
 
-use super::objects::{Desired, Leaving, ObjectRow};
+use super::objects::{Desired, Leaving, ObjectRow, trigger};
 use super::times::FIVE_MINUTES;
 use super::work::Work;
 
@@ -42,16 +42,8 @@ pub(super) const AFTER_WORKERS: ObjectRow =
 pub(super) const STALE: ObjectRow = ObjectRow { leaving: stale, ..ANY };
 
 pub(super) const ANY: ObjectRow = ObjectRow {
-    write: deploy,
-    leaving: |work| {
-        let all = ExtensionObject::of_class(
-            &work.env.seed,
-            &EXTENSION,
-            work.plane(),
-            ExtensionClass::Shoot.as_str(),
-        )?;
-        Ok(all.into_iter().map(|target| going(target, ExtensionPatience::of(&EXTENSION))).collect())
-    },
+    write: trigger,
+    leaving: |work| Leaving::all(work, &EXTENSION, ExtensionPatience::of(&EXTENSION)),
     ..ObjectRow::NONE
 };
 
@@ -76,19 +68,6 @@ fn desired(work: &Work, moment: ReconcileMoment) -> Vec<Desired> {
     wanted(work).into_iter().filter(|extension| extension.moment == moment).map(of).collect()
 }
 
-/// Each operation triggers the extension.
-fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
-    if work.facts.restores() {
-        return desired.restore(work);
-    }
-    desired.target.deploy(&work.env.seed, &desired.content, work.now())?;
-    Ok(TaskStep::Done)
-}
-
-const fn going(target: ExtensionObject, patience: ExtensionPatience) -> Leaving {
-    Leaving { target, patience, is_deleted: false }
-}
-
 fn with_types(work: &Work) -> Result<Vec<(ExtensionObject, String)>, Failed> {
     Ok(ExtensionObject::with_types(&work.env.seed, &EXTENSION, work.plane(), ExtensionClass::Shoot.as_str())?)
 }
@@ -99,7 +78,7 @@ fn leaving(work: &Work, is_due: fn(&EnabledExtension) -> bool) -> Result<Vec<Lea
     let of = |(target, kind): (ExtensionObject, String)| {
         let by = |name: &str| wanted.iter().find(|extension| extension.name == name);
         let extension = by(&target.key.name).or_else(|| by(&kind))?;
-        is_due(extension).then(|| going(target, extension.patience()))
+        is_due(extension).then(|| Leaving::of(target, extension.patience()))
     };
     Ok(with_types(work)?.into_iter().filter_map(of).collect())
 }
@@ -110,7 +89,7 @@ fn stale(work: &Work) -> Result<Vec<Leaving>, Failed> {
     let is_wanted = |name: &str| wanted.iter().any(|extension| extension.name == name);
     let all = with_types(work)?.into_iter();
     let stale = all.filter(|(target, kind)| !is_wanted(&target.key.name) && !is_wanted(kind));
-    Ok(stale.map(|(target, _)| going(target, ExtensionPatience::of(&EXTENSION))).collect())
+    Ok(stale.map(|(target, _)| Leaving::of(target, ExtensionPatience::of(&EXTENSION))).collect())
 }
 
 /// Kinds of a Shoot's extension objects, except records.
@@ -129,13 +108,7 @@ fn of_all_kinds(work: &Work) -> Result<Vec<Leaving>, Failed> {
     let mut all = Vec::new();
     for resource in &KINDS {
         let patience = ExtensionPatience { timeout: FIVE_MINUTES, ..ExtensionPatience::of(resource) };
-        let found = ExtensionObject::of_class(
-            &work.env.seed,
-            resource,
-            work.plane(),
-            ExtensionClass::Shoot.as_str(),
-        )?;
-        all.extend(found.into_iter().map(|target| going(target, patience)));
+        all.extend(Leaving::all(work, resource, patience)?);
     }
     Ok(all)
 }

@@ -3,8 +3,9 @@
 
 use serde_json::Value;
 
+use crate::api::meta::Resource;
 use crate::extension::{
-    DesiredExtension, ExtensionObject, ExtensionPatience, ExtensionResourceState, together,
+    DesiredExtension, ExtensionClass, ExtensionObject, ExtensionPatience, ExtensionResourceState, together,
 };
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::hosts;
@@ -161,7 +162,32 @@ fn answer(work: &Work, target: &ExtensionObject) -> Result<(), Failed> {
     Ok(())
 }
 
+/// Writes an object and triggers its extension, in each operation.
+pub(super) fn trigger(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
+    if work.facts.restores() {
+        return desired.restore(work);
+    }
+    desired.target.deploy(&work.env.seed, &desired.content, work.now())?;
+    Ok(TaskStep::Done)
+}
+
 impl Leaving {
+    /// An object whose deletion is not known to be requested.
+    pub(super) const fn of(target: ExtensionObject, patience: ExtensionPatience) -> Self {
+        Self { target, patience, is_deleted: false }
+    }
+
+    /// All objects of a kind that belong to the Shoot.
+    pub(super) fn all(
+        work: &Work,
+        resource: &Resource,
+        patience: ExtensionPatience,
+    ) -> Result<Vec<Self>, Failed> {
+        let class = ExtensionClass::Shoot.as_str();
+        let found = ExtensionObject::of_class(&work.env.seed, resource, work.plane(), class)?;
+        Ok(found.into_iter().map(|target| Self::of(target, patience)).collect())
+    }
+
     /// The object, if it is there.
     pub(super) fn live(cluster: &Client, target: ExtensionObject) -> Result<Vec<Self>, Failed> {
         let live = target.find(cluster)?;

@@ -10,14 +10,14 @@ use crate::api::meta::{Key, Resource, text};
 use crate::api::patch::difference;
 use crate::base::json::json;
 use crate::base::sorted::SortedSet;
-use crate::extension::{DesiredExtension, ExtensionClass, ExtensionObject, ExtensionPatience};
+use crate::extension::{DesiredExtension, ExtensionObject, ExtensionPatience};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::base64;
 use crate::kube::Patch;
 use crate::shoot::pools::POOL;
 use crate::shoot::rotation::SSH_KEYPAIR;
 
-use super::objects::{Desired, Leaving, ObjectRow};
+use super::objects::{Desired, Leaving, ObjectRow, trigger};
 use super::requests;
 use super::work::Work;
 use super::{cloud_provider, cluster};
@@ -44,7 +44,7 @@ pub(super) const CONTROL_PLANE_OBJECT: ObjectRow = ObjectRow {
     desired: |work| {
         one(work, &CONTROL_PLANE, text(&work.shoot["spec"]["provider"]["type"]), control_plane(work))
     },
-    write: deploy,
+    write: trigger,
     leaving: |work| live(work, &CONTROL_PLANE),
     moving: |work| live(work, &CONTROL_PLANE),
     ..ObjectRow::NONE
@@ -55,7 +55,7 @@ pub(super) const NETWORK_OBJECT: ObjectRow = ObjectRow {
     desired: |work| {
         one(work, &NETWORK, text(&work.shoot["spec"]["networking"]["type"]), network(&work.shoot))
     },
-    write: deploy,
+    write: trigger,
     leaving: |work| live(work, &NETWORK),
     moving: |work| live(work, &NETWORK),
     ..ObjectRow::NONE
@@ -66,7 +66,7 @@ pub(super) const CONTAINER_RUNTIMES: ObjectRow = ObjectRow {
     desired: |work| {
         runtimes(&work.shoot).map(|(name, spec)| object(work, &CONTAINER_RUNTIME, &name, spec)).collect()
     },
-    write: deploy,
+    write: trigger,
     leaving: |work| all(work, &CONTAINER_RUNTIME),
     moving: |work| all(work, &CONTAINER_RUNTIME),
     ..ObjectRow::NONE
@@ -92,15 +92,6 @@ pub(super) const OF_NODES: ObjectRow = ObjectRow {
     ..ObjectRow::NONE
 };
 
-/// Each operation triggers the extension.
-fn deploy(work: &Work, desired: &Desired) -> Result<TaskStep, Failed> {
-    if work.facts.restores() {
-        return desired.restore(work);
-    }
-    desired.target.deploy(&work.env.seed, &desired.content, work.now())?;
-    Ok(TaskStep::Done)
-}
-
 fn object(work: &Work, resource: &Resource, name: &str, spec: Value) -> Desired {
     Desired {
         target: ExtensionObject { resource: resource.clone(), key: Key::new(work.plane(), name) },
@@ -121,10 +112,7 @@ fn live(work: &Work, resource: &Resource) -> Result<Vec<Leaving>, Failed> {
 }
 
 fn all(work: &Work, resource: &Resource) -> Result<Vec<Leaving>, Failed> {
-    let class = ExtensionClass::Shoot.as_str();
-    let found = ExtensionObject::of_class(&work.env.seed, resource, work.plane(), class)?;
-    let patience = ExtensionPatience::of(resource);
-    Ok(found.into_iter().map(|target| Leaving { target, patience, is_deleted: false }).collect())
+    Leaving::all(work, resource, ExtensionPatience::of(resource))
 }
 
 /// The fields that a spec has if they are there.

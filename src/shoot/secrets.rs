@@ -43,6 +43,12 @@ impl ShootSecrets {
         self.0.get(config).map(|set| &set.current.data)
     }
 
+    /// Certificate and key of a configuration's current Secret, by the names of their files.
+    pub(crate) fn tls_files(&self, config: &str) -> Option<SortedMap<String, Vec<u8>>> {
+        let files = self.data(config)?.iter().filter(|(file, _)| file.starts_with("tls."));
+        Some(files.map(|(file, bytes)| (file.clone(), bytes.clone())).collect())
+    }
+
     /// The content of the previous one, while it is valid.
     pub(crate) fn old_data(&self, config: &str) -> Option<&SecretEntries> {
         self.0.get(config)?.old.as_ref().map(|old| &old.data)

@@ -192,9 +192,8 @@ fn wanted(pools: &[Pool], live: &[PoolVersion]) -> BTreeSet<PoolVersion> {
 }
 
 fn delete_stale(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
-    let wanted = wanted(&work.view.pools, &live(work)?);
-    let names: BTreeSet<String> = wanted.iter().map(PoolVersion::managed_name).collect();
-    remove_pools(work, &|name| !names.contains(name))
+    // The task before has written all that are wanted.
+    remove_pools(work, &|name| !work.generations.contains_key(name))
 }
 
 fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
@@ -381,7 +380,7 @@ mod tests {
         pod["containers"].as_array_mut().unwrap().retain(|container| container["name"] != "conntrack-fix");
         let has_script = |object: &Value| object["name"].as_str().unwrap().contains("-script");
         pod["volumes"].as_array_mut().unwrap().retain(|volume| !has_script(volume));
-        // The script stands in the manifest.
+        // The manifest contains the script.
         let cleanup = &mut pod["initContainers"][0];
         cleanup["volumeMounts"].as_array_mut().unwrap().retain(|mount| !has_script(mount));
         let command = &mut ours[0]["spec"]["template"]["spec"]["initContainers"][0]["command"];

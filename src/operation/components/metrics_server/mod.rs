@@ -76,12 +76,11 @@ struct MetricsInput<'a> {
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let made = work.secrets()?;
-    let data = made.data(NAME).ok_or_else(|| Failed::new("metrics-server has no certificate yet"))?;
-    let files = data.iter().filter(|(file, _)| file.starts_with("tls."));
+    let files = made.tls_files(NAME).ok_or_else(|| Failed::new("metrics-server has no certificate yet"))?;
     let objects = objects(&MetricsInput {
         namespace: work.plane(),
         image: &work.env.images.find(NAME, &work.view.kubernetes_version)?,
-        files: &files.map(|(file, bytes)| (file.clone(), bytes.clone())).collect(),
+        files: &files,
         ca: made.bundle_of(CA_METRICS_SERVER),
         pools: &work.view.pools,
     })?;
@@ -158,7 +157,7 @@ mod tests {
                         json!({"worker.gardener.cloud/system-components": "true"})
                     );
                     pod.as_object_mut().unwrap().remove("nodeSelector");
-                    // It fits on a small node, and uses no more there.
+                    // Upstream requests more than a small node can spare.
                     let requests = &mut pod["containers"][0]["resources"]["requests"]["memory"];
                     assert_eq!(requests.take(), "30Mi");
                     golden["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["memory"]

@@ -140,13 +140,9 @@ fn addition(input: &ServerInput<'_>) -> ServerAddition {
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let (made, outside) = (work.secrets()?, work.results.outside.need("the API server has no address yet")?);
     let port = *work.results.tunnel_port.need("the tunnel has no port yet")?;
-    let data =
-        made.data(AGENT).ok_or_else(|| Failed::new("the agents of the tunnel have no certificate yet"))?;
-    let mut files: SortedMap<String, Vec<u8>> = data
-        .iter()
-        .filter(|(file, _)| file.starts_with("tls."))
-        .map(|(file, bytes)| (file.clone(), bytes.clone()))
-        .collect();
+    let mut files = made
+        .tls_files(AGENT)
+        .ok_or_else(|| Failed::new("the agents of the tunnel have no certificate yet"))?;
     files.insert("ca.crt".to_owned(), made.bundle_of(CA_TUNNEL).to_vec());
     let image = work.env.images.find(AGENT, &work.view.kubernetes_version)?;
     let objects = agents(work.plane(), &outside.host, port, &image, &files)?;
