@@ -16,7 +16,7 @@ use support::TestCluster;
 use support::controllers::Share;
 use support::json::list;
 use support::shoot::crowd::Crowd;
-use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
+use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject};
 
 const SHOOTS: usize = 250;
 const CORE: &str = "core.gardener.cloud";
@@ -103,7 +103,7 @@ fn without_care(bench: &Bench, report: &mut Report, agent: &Agent) -> f64 {
 /// Ten more Shoots are created at the same time. The agent's workloads get no pods, so that the flows continue to wait.
 fn flows(scene: &Scene, agent: &mut Agent, report: &mut Report) {
     let names: Vec<String> = (0..FLOWS).map(|n| format!("f{n}")).collect();
-    let shoots = names.iter().map(|name| Workerless::new(name).with("/spec/seedName", SEED).build());
+    let shoots = names.iter().map(|name| ShootObject::workerless(name).with("/spec/seedName", SEED).build());
     scene.garden.apply(&shoots.collect::<Vec<_>>());
     let has_etcd = |name: &String| {
         let plane = object::technical_id(name);

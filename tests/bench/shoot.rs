@@ -19,7 +19,7 @@ use support::http::faults::Action;
 use support::http::record::Recorded;
 use support::json::text;
 use support::shoot::Site;
-use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless};
+use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject};
 
 const NAME: &str = "s1";
 const CORE: &str = "core.gardener.cloud";
@@ -54,7 +54,7 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let mut round = Round { scene: &scene, site: &site, agent: &mut agent, keys: &keys };
     round.rest();
     let (before, applied) = (round.agent.memory(), bench.clock.now());
-    let spent = round.run("Create", &|| scene.garden.apply(&[Workerless::new(NAME).build()]));
+    let spent = round.run("Create", &|| scene.garden.apply(&[ShootObject::workerless(NAME).build()]));
     report.row("Shoot: from its object to Create Succeeded", ms(spent.time), "");
     for (at, step, task) in steps(&fs::read_to_string(scene.log()).unwrap(), applied) {
         let name = format!("  {:5.1} s  {task}", at.as_secs_f64());

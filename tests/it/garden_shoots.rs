@@ -158,9 +158,8 @@ fn a_shoot_gets_the_same_defaults_as_in_the_real_garden() {
 
     let object = yaml::parse(include_str!("../support/garden/shoot/golden/shoot-workerless.yaml")).unwrap();
     client.create::<Value>(&SHOOT, "garden-p", &object).unwrap();
-    garden.apply(&[json!({"apiVersion": "core.gardener.cloud/v1beta1", "kind": "ControllerRegistration",
-        "metadata": {"name": "lab"}, "spec": {"resources": [
-            {"kind": "ControlPlane", "type": "lab"}, {"kind": "DNSRecord", "type": "lab"}]}})]);
+    let kinds = ["ControlPlane", "DNSRecord", "Infrastructure", "Network", "OperatingSystemConfig", "Worker"];
+    garden.apply(&[prepare::promise("lab", &kinds, "lab")]);
     garden.apply(&[seed("lab1", |spec| {
         spec["provider"] = json!({"type": "lab", "region": "lab-1"});
         let credentials = spec["dns"]["internal"]["credentialsRef"].clone();
@@ -177,10 +176,21 @@ fn a_shoot_gets_the_same_defaults_as_in_the_real_garden() {
         comparable(&mut shoot);
         (shoot["metadata"]["finalizers"] == expected["metadata"]["finalizers"]).then_some(())
     });
-    let mut shoot = shoot(&garden, "s1");
-    remove(&mut shoot, "/status/lastOperation");
-    comparable(&mut shoot);
-    assert_eq!(shoot, expected);
+    let mut found = shoot(&garden, "s1");
+    remove(&mut found, "/status/lastOperation");
+    comparable(&mut found);
+    assert_eq!(found, expected);
+
+    // It was recorded after its creation, so the tasks were done.
+    let object = yaml::parse(include_str!("../support/garden/shoot/golden/shoot-with-workers.yaml")).unwrap();
+    client.create::<Value>(&SHOOT, "garden-p", &object).unwrap();
+    let mut found = settled(&garden, "w1");
+    map(&mut found, "/metadata/annotations").remove("shoot.gardener.cloud/tasks");
+    comparable(&mut found);
+    let expected = golden(include_str!("../support/garden/shoot/golden/shoot-with-workers-bound.yaml"));
+    for part in ["/metadata/labels", "/metadata/annotations", "/metadata/finalizers", "/spec"] {
+        assert_eq!(found.pointer(part), expected.pointer(part), "{part}");
+    }
 }
 
 #[test]

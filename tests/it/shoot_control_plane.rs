@@ -26,7 +26,7 @@ use support::controllers::Share;
 use support::garden::prepare;
 use support::json::text;
 use support::keys::FixtureKeys;
-use support::shoot::object::{self, INTERNAL_DOMAIN, SERVICES, Workerless};
+use support::shoot::object::{self, INTERNAL_DOMAIN, SERVICES, ShootObject};
 use support::shoot::{Site, Trouble};
 use support::{Options as ClusterOptions, TestCluster, pace};
 
@@ -44,7 +44,7 @@ struct Rig {
 fn view() -> ShootView {
     let mut seed = json!({"metadata": {"name": "edge-1"}, "spec": prepare::seed_spec()});
     seed["spec"]["dns"]["internal"]["type"] = "unmanaged".into();
-    let shoot = Workerless::new("s1").version(VERSION).with("/spec/networking/services", SERVICES);
+    let shoot = ShootObject::workerless("s1").version(VERSION).with("/spec/networking/services", SERVICES);
     let shoot = shoot
         .with("/metadata/uid", "6fedff37-803d-40b4-80ba-66e284a593e8")
         .with("/spec/dns", json!({}))

@@ -16,7 +16,7 @@ use support::encoding::base64;
 use support::garden::prepare;
 use support::json::text;
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 
 pub(crate) const PROJECT: &str = "garden-p";
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -519,7 +519,7 @@ fn a_shoot_has_an_entry_that_outlives_it() {
     player.behave("backupentries", state(1));
     let playing = player.start(world.seed.client());
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new("s1").with("/spec/purpose", json!("production")).build()]);
+    world.garden.apply(&[ShootObject::workerless("s1").with("/spec/purpose", json!("production")).build()]);
     wait_until_created(&world.garden, (PROJECT_NAMESPACE, "s1"));
     let shoot = world.garden.get(CORE, "shoots", PROJECT_NAMESPACE, "s1").unwrap();
     let name = format!("{}--{}", technical_id("s1"), text(&shoot, "/status/uid"));

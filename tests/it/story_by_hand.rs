@@ -309,7 +309,7 @@ fn a_shoot_behind_a_wrong_address_is_explained() {
     let agent = world.agent_of(&site, &config);
     agent.launch();
     world.wait_until_ready();
-    let shoot = support::shoot::object::Workerless::new("lost").build();
+    let shoot = support::shoot::object::ShootObject::workerless("lost").build();
     world.garden.apply(&[shoot]);
     let desk = Desk::new(&world, place);
     world.garden.wait_for("the task that waits", |garden| {

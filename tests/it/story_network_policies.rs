@@ -21,7 +21,7 @@ use support::json::{list, text};
 use support::pace;
 use support::policies::{CENTRAL, EXTENSION, OF_EXTENSION, OF_SHOOT, SHOOT, cluster, namespace, plane, pod};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 
 const POLICIES: (&str, &str) = ("networking.k8s.io", "networkpolicies");
 fn config(world: &World) -> Value {
@@ -287,7 +287,7 @@ fn the_control_plane_of_a_shoot_is_closed() {
     let agent = world.agent_of(&site, &config);
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new("closed").build()]);
+    world.garden.apply(&[ShootObject::workerless("closed").build()]);
     wait_until_created(&world.garden, (PROJECT_NAMESPACE, "closed"));
     let asked = [
         "egress-to-etcd-events-client-tcp-2379",

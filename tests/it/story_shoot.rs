@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::world::{CORE, Options, World, condition};
 use support::garden::prepare;
 use support::json::{entry, text};
-use support::shoot::object::{self, Workerless};
+use support::shoot::object::{self, ShootObject};
 
 fn shoot(world: &World, name: &str) -> Option<Value> {
     world.garden.get(CORE, "shoots", "garden-p", name)
@@ -86,7 +86,7 @@ fn a_seed_at_the_edge_accepts_shoots_without_dns_names() {
     let site = world.site();
     let agent = world.agent_of(&site, &world.edge_config());
     agent.launch();
-    world.garden.apply(&[Workerless::new("s1").build()]);
+    world.garden.apply(&[ShootObject::workerless("s1").build()]);
     let bound = wait_until_bound(&world, "s1");
     // Neither a domain nor a DNS extension.
     assert_eq!(bound["spec"]["dns"], json!({}));

@@ -17,7 +17,7 @@ use support::TestCluster;
 use support::encoding::{base64, from_rfc3339, rfc3339_micro};
 use support::json::{list, text};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::{Site, Trouble};
 
 pub const NAME: &str = "s1";
@@ -40,7 +40,7 @@ pub fn cared_for(world: &World, site: &Site, config: &Value) -> Agent {
     let agent = world.agent_of(site, config);
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_until_created(&world.garden, PLACE);
     wait_until_well(world);
     agent
@@ -125,7 +125,7 @@ fn a_control_plane_that_has_just_started_may_settle() {
     agent.launch();
     world.wait_until_ready();
     site.trouble(&technical_id(NAME), "kube-controller-manager", Some(Trouble::NoImage));
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     let shoot = wait_until_created(&world.garden, PLACE);
     let created = from_rfc3339(text(&shoot, "/status/lastOperation/lastUpdateTime")).unwrap();
     wait_for_condition(&world, PLANE, "Progressing", "DeploymentUnhealthy");
@@ -257,7 +257,7 @@ fn a_ca_that_expires_within_a_year_is_a_constraint() {
     agent.launch();
     world.wait_until_ready();
     let window = json!({"timeWindow": {"begin": "030000+0000", "end": "040000+0000"}});
-    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance", window).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).with("/spec/maintenance", window).build()]);
     wait_until_created(&world.garden, PLACE);
     wait_until_well(&world);
     agent.stop();
@@ -408,7 +408,7 @@ fn a_hibernated_shoot_gets_no_requests_from_care() {
     let agent = world.agent_of(&site, &config(&world));
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).hibernated().build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).hibernated().build()]);
     wait_until_created(&world.garden, PLACE);
     for kind in [SERVER, PLANE, OBSERVABILITY, SYSTEM] {
         wait_for_condition(&world, kind, "True", "ConditionNotChecked");

@@ -11,7 +11,7 @@ use support::http::record::Recorded;
 use support::json::{entry, text};
 use support::shoot::Site;
 use support::shoot::history::{wait_until, wait_until_created};
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 
 const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
@@ -170,7 +170,7 @@ fn begun(world: &World, site: &Site) -> Agent {
     let agent = world.agent_of(site, &config);
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_until_created(&world.garden, PLACE);
     agent
 }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::faultpoints::{Fault, FaultPoints, Outcome, Point, after, before, created};
 use crate::left::{Words, differences};
+use crate::nodes::{self, Nodes};
 use crate::sampling::{Sample, is_limited};
 use crate::world::{Agent, Options, World};
 use support::cluster::PATIENCE;
@@ -21,7 +22,7 @@ use support::json::{entry, list, text};
 use support::pace;
 use support::shoot::Site;
 use support::shoot::history;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, technical_id};
 
 const NAME: &str = "s1";
 /// The time between two comparisons of everything: six seconds for the agent.
@@ -91,6 +92,42 @@ pub(crate) static BORDERS: [(&str, Point); 26] = [
     ("success", after("garden: PATCH shoots/status s1 Succeeded")),
 ];
 
+/// The same, of what only a Shoot with a pool of hosts has.
+static BORDERS_OF_HOSTS: [(&str, Point); 20] = [
+    (
+        "Deploying Kubernetes API server service in the Seed cluster",
+        before("seed: POST secrets cloudprovider"),
+    ),
+    ("Deploying cloud provider account secret", before("seed: POST secrets ca-kubelet")),
+    ("CAs of nodes", after("seed: POST secrets ssh-keypair-<hash>")),
+    ("the CA of kubelets in the garden", after("garden: POST configmaps s1.ca-kubelet")),
+    ("Initializing secrets management", after("garden: POST secrets s1.ssh-keypair")),
+    ("Deploying Shoot infrastructure", after("seed: POST infrastructures s1")),
+    ("the infrastructure is answered", before("seed: PATCH infrastructures s1")),
+    (
+        "Waiting until shoot infrastructure has been reconciled",
+        after("garden: PATCH shoots/status s1 networking"),
+    ),
+    ("the way to nodes", before("seed: POST configmaps kube-apiserver-egress-selector-config-<hash>")),
+    ("Deploying Kubernetes API server", after("seed: POST managedresources shoot-core-kube-apiserver")),
+    ("Deploying shoot control plane components", after("seed: POST controlplanes s1")),
+    ("Waiting until shoot control plane has been reconciled", after("seed: PATCH controlplanes s1")),
+    ("Deploying Kubernetes scheduler", before("seed: POST deployments kube-scheduler")),
+    ("the roles of the scheduler", after("seed: POST managedresources shoot-core-kube-scheduler")),
+    ("Deploying the agent of the tunnel", after("seed: POST managedresources shoot-core-konnectivity-agent")),
+    ("Deploying shoot network plugin", before("seed: PATCH networks/status s1")),
+    (
+        "Deploying kube-proxy system component",
+        before("seed: POST managedresources shoot-core-kube-proxy-pool-v1.34.3"),
+    ),
+    (
+        "Deploying metrics-server system component",
+        after("seed: POST managedresources shoot-core-metrics-server"),
+    ),
+    ("Deploying CoreDNS system component", after("seed: POST managedresources shoot-core-coredns")),
+    ("the agent of the tunnel", after("shoot: POST daemonsets konnectivity-agent")),
+];
+
 /// Counts the writes for the Shoot from now on. Those to its own API server count while a story is [`with_restarts`].
 pub(crate) fn points_of(world: &World, agent: &Arc<Agent>, at: Option<&Point>) -> Arc<FaultPoints> {
     FaultPoints::of(world, agent, at, concerns)
@@ -123,6 +160,7 @@ pub(crate) fn with_restarts<T>(
         if let Some(server) = site.server(&technical_id(NAME)).filter(|_| !is_watched) {
             points.watch("shoot", &server.cluster, is_lasting);
             is_watched = true;
+            nodes::join(world, NAME, &server);
         }
     };
     let end = points.restarting(look, story);
@@ -144,7 +182,9 @@ fn words() -> Words {
         ("Bearer [A-Za-z0-9]{128}", "Bearer <token>"),
         (r#""checksum-of-signing-ca":"[0-9a-f]+""#, r#""checksum-of-signing-ca":"<hash>""#),
         (r#""(checksum-of-config|issued-at-time|valid-until-time)":"\d+""#, r#""$1":"<number>""#),
-        (r#""nodePort":\d+"#, r#""nodePort":"<port>""#),
+        (r#""(nodePort|port)":3\d{4}"#, r#""$1":"<port>""#),
+        (r"-port=3\d{4}\b", "-port=<port>"),
+        (r#""caBundle":"[^"]+""#, r#""caBundle":"<CA>""#),
         (r#""resourceVersion":"\d+""#, r#""resourceVersion":"<version>""#),
         (r"\b10\.\d+\.\d+\.\d+\b", "<address>"),
         // At its start an agent reconciles earlier Shoots.
@@ -185,20 +225,32 @@ pub(crate) fn secrets(world: &World) -> BTreeMap<String, Value> {
         .collect()
 }
 
+/// A Shoot to create, and the borders between the tasks of its creation.
+struct Creation {
+    nodes: Nodes,
+    borders: &'static [(&'static str, Point)],
+    /// How many borders a normal run tries.
+    few: usize,
+    undisturbed: OnceLock<Outcome>,
+}
+
+static WORKERLESS: Creation =
+    Creation { nodes: Nodes::Nobody, borders: &BORDERS, few: 7, undisturbed: OnceLock::new() };
+
+static OF_HOSTS: Creation =
+    Creation { nodes: Nodes::Hosts, borders: &BORDERS_OF_HOSTS, few: 2, undisturbed: OnceLock::new() };
+
 /// One creation. `undisturbed`: the expected result.
-fn run(at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
+fn run(creation: &Creation, at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     let world = World::start(&Options::new("shoot-crash"));
     let site = world.site();
-    let mut config = world.edge_config();
-    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
-    // Long enough that a busy machine does not lose it.
-    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
-    let agent = Arc::new(world.agent_of(&site, &config));
+    let object = creation.nodes.shoot(&world, NAME);
+    let agent = Arc::new(world.agent_of(&site, &creation.nodes.config(&world)));
     agent.launch();
     world.wait_until_ready();
     let points = points_of(&world, &agent, at);
     let window = json!({"begin": "220000+0000", "end": "230000+0000"});
-    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
+    world.garden.apply(&[object.with("/spec/maintenance/timeWindow", window).build()]);
     let (objects, before) = with_restarts(&points, (&world, &site), || settled(&world, &site, undisturbed));
     let after = secrets(&world);
     let mut problems = Vec::new();
@@ -287,43 +339,60 @@ pub(crate) fn verdict(
     }
 }
 
-/// Three tests compare with the same creation.
-fn undisturbed() -> &'static Outcome {
-    static UNDISTURBED: OnceLock<Outcome> = OnceLock::new();
-    let outcome = UNDISTURBED.get_or_init(|| run(None, None));
-    assert_eq!(outcome.problems, Vec::<String>::new());
-    outcome
-}
+impl Creation {
+    /// Several tests compare with the same one.
+    fn undisturbed(&self) -> &Outcome {
+        let outcome = self.undisturbed.get_or_init(|| run(self, None, None));
+        assert_eq!(outcome.problems, Vec::<String>::new());
+        outcome
+    }
 
-fn borders() -> Vec<Point> {
-    BORDERS.iter().map(|(_, point)| point.clone()).collect()
-}
+    fn borders(&self) -> Vec<Point> {
+        self.borders.iter().map(|(_, point)| point.clone()).collect()
+    }
 
-fn change_nothing(sample: Sample<Point>) {
-    let (undisturbed, borders) = (undisturbed(), borders());
-    sample
-        .run(&|point| verdict((point, &borders), run(Some(point), Some(undisturbed)), &undisturbed.objects));
-}
+    fn changes_nothing(&self, sample: Sample<Point>) {
+        let (undisturbed, borders) = (self.undisturbed(), self.borders());
+        let attempt = |point: &Point| {
+            verdict((point, &borders), run(self, Some(point), Some(undisturbed)), &undisturbed.objects)
+        };
+        sample.run(&attempt);
+    }
 
-/// Points for one fault that are no borders.
-fn elsewhere(fault: Fault) -> Vec<Point> {
-    let mut points = others(undisturbed(), &borders());
-    // Several threads make a different number of other writes each time.
-    points.retain(|point| point.fault == fault && (!is_limited() || point.to_string().contains(": POST ")));
-    points
+    /// Points for one fault that are no borders.
+    fn elsewhere(&self, fault: Fault) -> Vec<Point> {
+        let mut points = others(self.undisturbed(), &self.borders());
+        // Several threads make a different number of other writes each time.
+        points
+            .retain(|point| point.fault == fault && (!is_limited() || point.to_string().contains(": POST ")));
+        points
+    }
 }
 
 #[test]
 fn a_kill_at_any_border_of_a_creation_changes_nothing() {
-    change_nothing(Sample::of("kills at borders of a creation").with(7, borders()));
+    let sample = Sample::of("kills at borders of a creation");
+    WORKERLESS.changes_nothing(sample.with(WORKERLESS.few, WORKERLESS.borders()));
 }
 
 #[test]
 fn a_kill_before_any_write_of_a_creation_changes_nothing() {
-    change_nothing(Sample::of("kills before writes of a creation").with(1, elsewhere(Fault::KillBefore)));
+    let sample = Sample::of("kills before writes of a creation");
+    WORKERLESS.changes_nothing(sample.with(1, WORKERLESS.elsewhere(Fault::KillBefore)));
 }
 
 #[test]
 fn a_kill_after_any_write_of_a_creation_changes_nothing() {
-    change_nothing(Sample::of("kills after writes of a creation").with(1, elsewhere(Fault::KillAfter)));
+    let sample = Sample::of("kills after writes of a creation");
+    WORKERLESS.changes_nothing(sample.with(1, WORKERLESS.elsewhere(Fault::KillAfter)));
+}
+
+/// A run without `--long` tries few of the points that both creations have.
+#[test]
+fn a_kill_in_a_creation_with_a_pool_changes_nothing() {
+    let sample = Sample::of("kills in a creation with a pool");
+    let few = if is_limited() { 0 } else { usize::MAX };
+    let (before, after) = (OF_HOSTS.elsewhere(Fault::KillBefore), OF_HOSTS.elsewhere(Fault::KillAfter));
+    OF_HOSTS
+        .changes_nothing(sample.with(OF_HOSTS.few, OF_HOSTS.borders()).with(few, before).with(few, after));
 }

@@ -15,7 +15,7 @@ use support::encoding::from_base64;
 use support::http::record::Recorded;
 use support::json::{entry, list, text};
 use support::shoot::history::{self, wait_until, wait_until_created};
-use support::shoot::object::{MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{MANAGED, PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::owner;
 use support::shoot::{Options as SiteOptions, Site};
 
@@ -52,7 +52,7 @@ fn created(world: &World, site: &Site) -> (crate::world::Agent, Value) {
     let agent = world.agent_of(site, &config(world));
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     let shoot = wait_until_created(&world.garden, PLACE);
     // The flow does not wait for the last objects.
     world.seed.wait_for("all ManagedResources to be healthy", |seed| {
@@ -265,7 +265,7 @@ fn a_first_server_is_up_when_it_answers_at_the_published_address() {
     let agent = world.agent_of(&site, &config(&world));
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     let server = |seed: &TestCluster| seed.get("apps", "deployments", &id, "kube-apiserver");
     world
         .seed

@@ -9,6 +9,7 @@ use gardenlet::kube::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::left::{Words, differences};
+use crate::nodes::{self, Nodes};
 use crate::story_operating::Desk;
 use crate::story_status::wait_for_verdict;
 use crate::world::{Agent, CORE, Options, World};
@@ -18,7 +19,7 @@ use support::http::faults::{Action, Seen};
 use support::http::record::Recorded;
 use support::json::{list, text};
 use support::shoot::history::{self, wait_until_created};
-use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::server::Server;
 use support::shoot::{Site, Trouble};
 
@@ -32,26 +33,32 @@ pub struct Scene {
     site: Site,
     pub agent: Arc<Agent>,
     before: Vec<(String, Value)>,
+    object: ShootObject,
 }
 
 impl Scene {
     pub fn new(name: &'static str) -> Self {
-        Self::on(name, World::site)
+        Self::on(name, World::site, Nodes::Nobody)
     }
 
-    fn on(name: &'static str, site: fn(&World) -> Site) -> Self {
+    /// With a Shoot whose nodes are hosts.
+    pub fn of_hosts(name: &'static str) -> Self {
+        Self::on(name, World::site, Nodes::Hosts)
+    }
+
+    fn on(name: &'static str, site: fn(&World) -> Site, nodes: Nodes) -> Self {
         let world = World::start(&Options::new(name));
         let site = site(&world);
-        let mut config = world.edge_config();
-        config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
-        // Long enough that a busy machine does not lose it.
+        let object = nodes.shoot(&world, NAME);
+        let mut config = nodes.config(&world);
+        // These stories let much time pass.
         config["leaderElection"] =
             json!({"leaseDuration": "3000s", "renewDeadline": "2000s", "retryPeriod": "2s"});
         let agent = Arc::new(world.agent_of(&site, &config));
         agent.launch();
         world.wait_until_ready();
         let before = left(&world);
-        Self { world, site, agent, before }
+        Self { world, site, agent, before, object }
     }
 
     pub fn world(&self) -> &World {
@@ -66,9 +73,10 @@ impl Scene {
         self.world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)
     }
 
-    /// Creates objects in its cluster that block a deletion.
+    /// Lets its host join, and creates objects in its cluster that block a deletion.
     pub fn fill(&self) -> Arc<Server> {
         let server = self.site.server(&self.plane()).unwrap();
+        nodes::join(&self.world, NAME, &server);
         fill(&server.cluster);
         server
     }
@@ -78,7 +86,7 @@ impl Scene {
     }
 
     pub fn create(&self) {
-        self.world.garden.apply(&[short(Workerless::new(NAME)).build()]);
+        self.world.garden.apply(&[short(self.object.clone()).build()]);
     }
 
     /// Objects that this agent creates for no Shoot without workers.
@@ -163,7 +171,7 @@ fn merged(mut one: Value, other: Value) -> Value {
 }
 
 /// Objects get ten seconds.
-fn short(shoot: Workerless) -> Workerless {
+fn short(shoot: ShootObject) -> ShootObject {
     ["webhooks", "extended-apis", "kubernetes-resources"].into_iter().fold(shoot, |shoot, stage| {
         let name = format!("shoot.gardener.cloud/cleanup-{stage}-finalize-grace-period-seconds");
         shoot.annotated(&name, "10")
@@ -312,8 +320,8 @@ fn force_needs_no_api_server() {
 /// A deletion that waits for its cluster ends when its owner uses force.
 #[test]
 fn force_ends_a_deletion_that_is_stuck() {
-    let scene = Scene::on("shoot-stuck", World::reachable_site);
-    scene.world.garden.apply(&[Workerless::new(NAME).build()]);
+    let scene = Scene::on("shoot-stuck", World::reachable_site, Nodes::Nobody);
+    scene.world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_until_created(&scene.world.garden, PLACE);
     scene.fill();
     scene.delete();
@@ -373,7 +381,7 @@ fn after_a_kill_the_grace_period_does_not_start_again() {
     // Longer than any wait of this story: a period that started again would not end in it.
     let period = Duration::from_secs(3_600);
     let seconds = period.as_secs().to_string();
-    scene.world.garden.apply(&[Workerless::new(NAME).annotated(grace, &seconds).build()]);
+    scene.world.garden.apply(&[ShootObject::workerless(NAME).annotated(grace, &seconds).build()]);
     wait_until_created(&scene.world.garden, PLACE);
     let server = scene.site.server(&scene.plane()).unwrap();
     let service = json!({"metadata": {"name": "held", "namespace": "default", "finalizers": ["example.org/nobody"]},
@@ -408,7 +416,7 @@ fn after_a_kill_the_grace_period_does_not_start_again() {
 fn a_hibernated_shoot_is_woken_to_be_deleted() {
     let scene = Scene::new("shoot-asleep");
     let window = json!({"begin": "220000+0000", "end": "230000+0000"});
-    let shoot = short(Workerless::new(NAME)).with("/spec/maintenance/timeWindow", window);
+    let shoot = short(ShootObject::workerless(NAME)).with("/spec/maintenance/timeWindow", window);
     scene.world.garden.apply(&[shoot.build()]);
     wait_until_created(&scene.world.garden, PLACE);
     let server = scene.site.server(&scene.plane()).unwrap();

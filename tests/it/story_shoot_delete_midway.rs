@@ -31,6 +31,17 @@ static KILLS: [Point; 15] = [
     before("garden: PATCH shoots s1"),
 ];
 
+/// The same, where only a Shoot with a pool has something to delete.
+static KILLS_WITH_A_POOL: [Point; 7] = [
+    before("seed: DELETE networks s1"),
+    after("seed: DELETE networks s1"),
+    after("seed: DELETE managedresources shoot-core-konnectivity-agent"),
+    before("seed: DELETE controlplanes s1"),
+    after("seed: DELETE deployments kube-scheduler"),
+    before("seed: DELETE infrastructures s1"),
+    after("seed: DELETE infrastructures s1"),
+];
+
 /// One creation that ends at a border: the request there is held until the owner has deleted the Shoot.
 fn end_a_creation(at: &Point) -> Result<bool, String> {
     let scene = Scene::new("shoot-unborn");
@@ -53,8 +64,7 @@ fn a_deletion_at_any_border_of_a_creation_leaves_nothing() {
 }
 
 /// One deletion in which the agent is killed.
-fn delete_with_a_kill(at: &Point) -> Result<bool, String> {
-    let scene = Scene::new("shoot-dying");
+fn delete_with_a_kill(scene: &Scene, at: &Point) -> Result<bool, String> {
     scene.create();
     wait_until_created(&scene.world.garden, (PROJECT_NAMESPACE, "s1"));
     let shoot = scene.fill();
@@ -74,5 +84,15 @@ fn delete_with_a_kill(at: &Point) -> Result<bool, String> {
 
 #[test]
 fn a_kill_in_a_deletion_changes_nothing() {
-    Sample::of("kills during a deletion").with(FEW, KILLS.to_vec()).run(&delete_with_a_kill);
+    Sample::of("kills during a deletion")
+        .with(FEW, KILLS.to_vec())
+        .run(&|at| delete_with_a_kill(&Scene::new("shoot-dying"), at));
+}
+
+#[test]
+fn a_kill_in_a_deletion_with_a_pool_changes_nothing() {
+    let points = KILLS.iter().chain(&KILLS_WITH_A_POOL).cloned().collect();
+    Sample::of("kills during a deletion with a pool")
+        .with(FEW, points)
+        .run(&|at| delete_with_a_kill(&Scene::of_hosts("shoot-dying"), at));
 }

@@ -7,7 +7,7 @@ use crate::story_shoot_delete::Scene;
 use crate::world::{CORE, Options, World};
 use support::json::text;
 use support::shoot::history::{wait_for_success, wait_until_created};
-use support::shoot::object::{Workerless, technical_id};
+use support::shoot::object::{ShootObject, technical_id};
 
 const DRUID: &str = "druid.gardener.cloud";
 const CHOICE: &str = "/metadata/annotations/edge.gardenlet~1etcd";
@@ -33,7 +33,7 @@ fn a_new_configuration_changes_no_existing_etcd() {
     let agent = world.agent_of(&site, &config);
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_until_created(&world.garden, PLACE);
     assert_eq!(choice(&world), "Plain");
     let before = stateful_set(&world).unwrap();

@@ -11,7 +11,7 @@ use support::api::store::Id;
 use support::encoding::from_base64;
 use support::json::{list, text};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::owner;
 use support::shoot::{Options as SiteOptions, Site};
 
@@ -30,7 +30,7 @@ fn site(world: &World, ranges: &[&str]) -> Site {
 }
 
 /// The Shoot after its creation by an agent with these networks of its Seed.
-fn created(world: &World, site: &Site, networks: &Value, shoot: Workerless) -> (Agent, Value) {
+fn created(world: &World, site: &Site, networks: &Value, shoot: ShootObject) -> (Agent, Value) {
     let mut config = world.edge_config();
     config["seedConfig"]["spec"]["networks"] = networks.clone();
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": ADDRESS});
@@ -80,7 +80,7 @@ fn a_shoot_is_created_on_a_dual_stack_seed() {
     let site = site(&world, &["10.52.0.0/16", "fd00:52::/108"]);
     let networks = json!({"ipFamilies": ["IPv4", "IPv6"], "nodes": "10.50.0.0/16", "pods": "10.51.0.0/16",
         "services": "10.52.0.0/16", "shootDefaults": {"services": "100.64.0.0/13"}});
-    let (agent, shoot) = created(&world, &site, &networks, Workerless::new(NAME));
+    let (agent, shoot) = created(&world, &site, &networks, ShootObject::workerless(NAME));
     services_have(&world, &["IPv4", "IPv6"], "10.52.");
     let arguments = arguments(&world);
     assert!(arguments.contains(&json!("--service-cluster-ip-range=100.64.0.0/13")), "{arguments:?}");
@@ -97,7 +97,7 @@ fn a_shoot_is_created_on_an_ipv6_only_seed() {
     let site = site(&world, &["fd00:52::/108"]);
     let networks = json!({"ipFamilies": ["IPv6"], "nodes": "fd00:50::/64", "pods": "fd00:51::/64",
         "services": "fd00:52::/108", "shootDefaults": {"services": "fd00:64::/108"}});
-    let shoot = Workerless::new(NAME).with("/spec/networking", json!({"ipFamilies": ["IPv6"]}));
+    let shoot = ShootObject::workerless(NAME).with("/spec/networking", json!({"ipFamilies": ["IPv6"]}));
     let (agent, shoot) = created(&world, &site, &networks, shoot);
     assert_eq!(shoot["spec"]["networking"]["services"], "fd00:64::/108");
     services_have(&world, &["IPv6"], "fd00:52::");

@@ -15,7 +15,7 @@ use support::encoding::from_rfc3339;
 use support::http::record::Recorded;
 use support::json::{list, text};
 use support::shoot::history::{self, wait_until, wait_until_created};
-use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject, technical_id};
 
 const APPLIER: &str = "system:serviceaccount:garden:gardener-resource-manager";
 const NAME: &str = "s1";
@@ -54,7 +54,7 @@ fn control_plane(name: &str) -> Vec<Value> {
 }
 
 /// Writes into the garden that another gardenlet served the Shoot here.
-fn taken_over(world: &World, shoot: Workerless, last: &Value) {
+fn taken_over(world: &World, shoot: ShootObject, last: &Value) {
     let object = shoot.bound_to(world.name).build();
     let name = text(&object, "/metadata/name").to_owned();
     world.garden.apply(&[object]);
@@ -111,7 +111,7 @@ fn shoots_that_cannot_be_served_are_not_touched() {
 
     let workers = json!([{"name": "a", "minimum": 1, "maximum": 1, "machine": {"type": "none"}}]);
     let with_workers = |name: &str| {
-        let shoot = Workerless::new(name).with("/spec/provider/workers", workers.clone());
+        let shoot = ShootObject::workerless(name).with("/spec/provider/workers", workers.clone());
         shoot.with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
     };
     let succeeded = json!({"type": "Reconcile", "state": "Succeeded", "progress": 100, "description": "d",
@@ -120,7 +120,7 @@ fn shoots_that_cannot_be_served_are_not_touched() {
         "lastUpdateTime": "2026-01-05T07:00:00Z"});
     let all = ["fresh", "old", "comes"];
     taken_over(&world, with_workers("old"), &succeeded);
-    taken_over(&world, Workerless::new("comes"), &migrated);
+    taken_over(&world, ShootObject::workerless("comes"), &migrated);
     world.garden.apply(&[with_workers("fresh").bound_to(world.name).build()]);
     let (before, mark) = (standing(&world, &all), world.seed.request_count());
     assert!(before.len() >= 8, "{:?}", before.keys());
@@ -180,7 +180,7 @@ fn doctor_names_shoots_that_cannot_be_served() {
     let desk = Desk::new(&world, |_| {});
     assert!(!desk.doctor().1.contains("with workers"));
     let workers = json!([{"name": "a", "minimum": 1, "maximum": 1, "machine": {"type": "none"}}]);
-    let shoot = Workerless::new("w").bound_to(world.name).with("/spec/provider/workers", workers);
+    let shoot = ShootObject::workerless("w").bound_to(world.name).with("/spec/provider/workers", workers);
     world.garden.apply(&[shoot
         .with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
         .build()]);
@@ -211,7 +211,7 @@ fn a_shoot_waits_for_its_window_and_an_ignored_one_is_only_shown_to_extensions()
     agent.launch();
     world.wait_until_ready();
     let window = json!({"begin": "103000+0100", "end": "113000+0100"});
-    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).with("/spec/maintenance/timeWindow", window).build()]);
     let created = wait_until_created(&world.garden, PLACE);
 
     // The owner changes an ignored Shoot. Only its `Cluster` follows, for the extensions.

@@ -6,7 +6,7 @@ use crate::story_operating::events;
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World, condition};
 use support::json::{list, text};
 use support::shoot::history::{self, wait_until_created};
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::{Site, Trouble};
 
 const NAME: &str = "s1";
@@ -21,7 +21,7 @@ fn stuck(world: &World, site: &Site) -> Agent {
     agent.launch();
     world.wait_until_ready();
     site.trouble(&technical_id(NAME), SERVER, Some(Trouble::NoImage));
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_for_the_server(world);
     agent
 }

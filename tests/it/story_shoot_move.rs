@@ -13,7 +13,7 @@ use support::http::record::Recorded;
 use support::json::{list, text};
 use support::options::is_long;
 use support::shoot::buckets::RAISE;
-use support::shoot::object::{Workerless, technical_id};
+use support::shoot::object::{ShootObject, technical_id};
 use support::shoot::owner;
 
 const MIGRATED: &str = "Migrate Succeeded 100";
@@ -36,7 +36,7 @@ impl Identity {
 
 /// A Shoot on the first seed, with objects of its owner.
 pub(crate) fn created(stage: &Stage) -> Identity {
-    stage.garden().apply(&[Workerless::new(NAME).bound_to(stage.a.name()).build()]);
+    stage.garden().apply(&[ShootObject::workerless(NAME).bound_to(stage.a.name()).build()]);
     stage.until("Create Succeeded 100");
     let owner = stage.owner();
     owner::wait_until_admitted(stage.garden(), &owner);

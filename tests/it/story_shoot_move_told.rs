@@ -11,7 +11,7 @@ use crate::story_probes::series;
 use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::json::{list, text};
 use support::options::is_long;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject};
 
 /// The other seed.
 const OTHER: &str = "elsewhere";
@@ -27,7 +27,8 @@ fn add_other(world: &World) {
 
 /// A Shoot that the agent only looks at, on a seed and with a last operation.
 fn add_shoot(world: &World, name: &str, present: &str, last: (&str, &str, u32)) {
-    let shoot = Workerless::new(name).bound_to(world.name).annotated("shoot.gardener.cloud/ignore", "true");
+    let shoot =
+        ShootObject::workerless(name).bound_to(world.name).annotated("shoot.gardener.cloud/ignore", "true");
     world.garden.apply(&[shoot.build()]);
     world.garden.wait_for("the first look of the agent", |garden| {
         let shoot = garden.get(CORE, "shoots", PROJECT_NAMESPACE, name)?;

@@ -16,7 +16,7 @@ use support::http::faults::{Action, Seen, failure};
 use support::json::{entry, list, text};
 use support::shoot::Site;
 use support::shoot::history::{wait_until, wait_until_created};
-use support::shoot::object::{self, PROJECT_NAMESPACE, SERVICES, Workerless, technical_id};
+use support::shoot::object::{self, PROJECT_NAMESPACE, SERVICES, ShootObject, technical_id};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const OPERATION: &str = "gardener.cloud/operation";
@@ -82,7 +82,7 @@ fn extensions_of_a_shoot_work_at_their_time() {
     world.wait_until_ready();
     let extensions = json!([{"type": "asked", "providerConfig": {"volume": 11}}, {"type": "refused", "disabled": true},
         {"type": "late"}]);
-    world.garden.apply(&[Workerless::new(NAME).with("/spec/extensions", extensions).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).with("/spec/extensions", extensions).build()]);
 
     // The API server waits for the extension that works before it.
     let namespace = technical_id(NAME);
@@ -336,7 +336,8 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     let agent = world.agent_of(&site, &with_names(&world));
     agent.launch();
     world.wait_until_ready();
-    let shoot_of_garden = Workerless::new(NAME).annotated("authentication.gardener.cloud/issuer", "managed");
+    let shoot_of_garden =
+        ShootObject::workerless(NAME).annotated("authentication.gardener.cloud/issuer", "managed");
     world.garden.apply(&[shoot_of_garden.build()]);
 
     // The control plane does not wait for its DNS names, but access to the cluster needs them.
@@ -383,8 +384,9 @@ fn a_shoot_with_names_in_the_dns_waits_for_them() {
     the_owner_asks_for_records(&world);
 
     // If no extension writes records for a domain, its owner has to correct the error, and no record is created.
-    let lost =
-        Workerless::new("s2").bound_to(world.name).with("/spec/dns", json!({"domain": "s2.example.com"}));
+    let lost = ShootObject::workerless("s2")
+        .bound_to(world.name)
+        .with("/spec/dns", json!({"domain": "s2.example.com"}));
     world.garden.apply(&[lost.build()]);
     let lost = world.garden.wait_for("the other Shoot to fail", |garden| {
         let lost = garden.get(CORE, "shoots", PROJECT_NAMESPACE, "s2")?;

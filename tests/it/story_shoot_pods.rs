@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::world::{Options, World};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 
 fn tolerations() -> Value {
     let one = |key: &str, seconds: i64| json!({"key": format!("node.kubernetes.io/{key}"), "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds});
@@ -27,7 +27,7 @@ fn pods_tolerate_failures_as_configured() {
     let agent = world.agent_of(&site, &config);
     agent.launch();
     world.wait_until_ready();
-    let mut shoot = Workerless::new("s1").build();
+    let mut shoot = ShootObject::workerless("s1").build();
     shoot["spec"]["controlPlane"] = json!({"highAvailability": {"failureTolerance": {"type": "node"}}});
     world.garden.apply(&[shoot]);
     wait_until_created(&world.garden, (PROJECT_NAMESPACE, "s1"));

@@ -19,7 +19,7 @@ use support::http::faults::{Action, Seen};
 use support::http::record::Recorded;
 use support::json::{entry, list, text};
 use support::options::is_long;
-use support::shoot::object::{self, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject, technical_id};
 
 const KEY_NAME: &str = "credentials.gardener.cloud/key-name";
 /// The number of objects to write again, in a long run and in a normal one.
@@ -74,7 +74,7 @@ fn many_objects_are_written_again_once_and_at_a_limited_rate() {
     let kills_at = KILLS.map(|percent| many * percent / 100);
     let world = World::start(&Options::calm("shoot-many"));
     let site = world.site();
-    let agent = created(&world, &site, Workerless::new(NAME));
+    let agent = created(&world, &site, ShootObject::workerless(NAME));
     let server = site.server(&technical_id(NAME)).unwrap();
     let cluster = &server.cluster;
     let names: Vec<String> = (0..many).map(|n| format!("many-{n:04}")).collect();
@@ -133,7 +133,7 @@ fn many_objects_are_written_again_once_and_at_a_limited_rate() {
 fn a_refused_object_is_named_and_delays_no_other() {
     let world = World::start(&Options::new("shoot-refused"));
     let site = world.site();
-    let agent = created(&world, &site, Workerless::new(NAME));
+    let agent = created(&world, &site, ShootObject::workerless(NAME));
     let server = site.server(&technical_id(NAME)).unwrap();
     let cluster = &server.cluster;
     for name in ["a", "held", "slow", "z", "busy", "gone"] {
@@ -185,7 +185,7 @@ fn nothing_is_written_again_while_an_old_server_runs() {
     let options =
         support::shoot::Options { lingers: Duration::from_secs(40), ..support::shoot::Options::default() };
     let site = world.site_with(options);
-    let agent = created(&world, &site, Workerless::new(NAME));
+    let agent = created(&world, &site, ShootObject::workerless(NAME));
     let server = site.server(&technical_id(NAME)).unwrap();
     server.cluster.create("v1", "secrets", &secret("a"));
     let (seed, found) = (world.seed.store().clone(), Arc::new(Mutex::new(Vec::new())));
@@ -223,7 +223,7 @@ fn encrypted(world: &World, resources: &Value) {
 fn other_resources_are_encrypted() {
     let world = World::start(&Options::new("shoot-others"));
     let site = world.site();
-    let agent = created(&world, &site, Workerless::new(NAME));
+    let agent = created(&world, &site, ShootObject::workerless(NAME));
     let server = site.server(&technical_id(NAME)).unwrap();
     let cluster = &server.cluster;
     cluster.create("v1", "secrets", &secret("untouched"));

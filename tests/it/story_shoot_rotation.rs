@@ -8,12 +8,13 @@ use gardenlet::api::meta::Key;
 use gardenlet::kube::{self, Client, Error};
 use serde_json::{Value, json};
 
+use crate::nodes::{self, Nodes};
 use crate::world::{Agent, CORE, Options, World};
 use support::TestCluster;
 use support::json::{entry, list, text};
 use support::shoot::Site;
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::owner::{self, get_in, wait_until_admitted};
 
 pub const NAME: &str = "s1";
@@ -48,21 +49,35 @@ const GOLDEN: [(&str, usize, usize); 23] = [
     ("service-account-key-bundle", 1, 1),
 ];
 
-pub fn config(world: &World) -> Value {
-    let mut config = world.edge_config();
-    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
-    // Long enough that a busy machine does not lose it.
-    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
-    config
-}
+/// The same of what only a Shoot with a pool has. The key pair for SSH stays as `.old` after its rotation.
+const GOLDEN_OF_NODES: [(&str, usize, usize); 12] = [
+    ("ca-kubelet", 2, 1),
+    ("ca-kubelet-bundle", 1, 1),
+    ("ca-metrics-server", 2, 1),
+    ("ca-metrics-server-bundle", 1, 1),
+    ("ca-vpn", 2, 1),
+    ("ca-vpn-bundle", 1, 1),
+    ("konnectivity-agent", 1, 1),
+    ("konnectivity-server", 1, 1),
+    ("kube-apiserver-kubelet", 1, 1),
+    ("kube-scheduler-server", 1, 1),
+    ("metrics-server", 1, 1),
+    ("ssh-keypair", 2, 2),
+];
 
 /// A world in which Shoot `s1` was created.
-pub fn created(world: &World, site: &Site, shoot: Workerless) -> Agent {
-    let agent = world.agent_of(site, &config(world));
+pub fn created(world: &World, site: &Site, shoot: ShootObject) -> Agent {
+    created_with(world, site, (Nodes::Nobody, shoot))
+}
+
+/// The same, with a host if it has a pool.
+pub fn created_with(world: &World, site: &Site, (nodes, shoot): (Nodes, ShootObject)) -> Agent {
+    let agent = world.agent_of(site, &nodes.config(world));
     agent.launch();
     world.wait_until_ready();
     world.garden.apply(&[shoot.build()]);
     wait_until_created(&world.garden, PLACE);
+    nodes::join_at(world, site, NAME);
     agent
 }
 
@@ -112,8 +127,9 @@ pub fn secrets(world: &World) -> BTreeMap<String, usize> {
     counts
 }
 
-pub fn golden(is_prepared: bool) -> BTreeMap<String, usize> {
-    let all = GOLDEN.iter().map(|(name, prepared, completed)| {
+pub fn golden(nodes: Nodes, is_prepared: bool) -> BTreeMap<String, usize> {
+    let of_nodes: &[_] = if nodes == Nodes::Hosts { &GOLDEN_OF_NODES } else { &[] };
+    let all = GOLDEN.iter().chain(of_nodes).map(|(name, prepared, completed)| {
         ((*name).to_owned(), if is_prepared { *prepared } else { *completed })
     });
     all.filter(|(_, count)| *count > 0).collect()
@@ -162,7 +178,7 @@ pub fn annotations(world: &World) -> Vec<String> {
 fn all_credentials_are_rotated() {
     let world = World::start(&Options::new("shoot-rotation"));
     let site = world.site();
-    let agent = created(&world, &site, Workerless::new(NAME));
+    let agent = created(&world, &site, ShootObject::workerless(NAME));
     let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
     add_account(cluster);
     let first = administrator(&world, &site);
@@ -184,7 +200,7 @@ fn all_credentials_are_rotated() {
     assert_eq!(fields("etcdEncryptionKey"), "lastCompletionTime,lastInitiationTime,phase");
     assert_eq!(fields("observability"), "lastCompletionTime,lastInitiationTime");
     assert_eq!(phases(&world, "etcdEncryptionKey"), ["Preparing", "Prepared", "Completing", "Completed"]);
-    assert_eq!(secrets(&world), golden(true));
+    assert_eq!(secrets(&world), golden(Nodes::Nobody, true));
     assert_eq!(annotations(&world), Vec::<String>::new());
     // Old and new clients have access, whichever CA they trust.
     assert_eq!(authorities(&world), 2);
@@ -201,7 +217,7 @@ fn all_credentials_are_rotated() {
 
     ask_for(&world, "rotate-credentials-complete");
     wait_for_phases(&world, &all("Completed"));
-    assert_eq!(secrets(&world), golden(false));
+    assert_eq!(secrets(&world), golden(Nodes::Nobody, false));
     assert_eq!(
         phases(&world, "certificateAuthorities"),
         ["Preparing", "Prepared", "Completing", "Completed"]

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use crate::faultpoints::{Outcome, Point, after, before};
+use crate::nodes::Nodes;
 use crate::sampling::{Sample, is_limited};
 use crate::story_shoot_crash::{others, points_of, verdict, with_restarts};
 use crate::story_shoot_rotation::{
-    NAME, PLACE, annotations, ask_for, authorities, created, golden, phases, secrets, wait_for_phases,
+    NAME, PLACE, annotations, ask_for, authorities, created_with, golden, phases, secrets, wait_for_phases,
 };
 use crate::world::{Options, World};
 use support::options::seed;
 use support::random::few;
 use support::shoot::history;
-use support::shoot::object::Workerless;
 
 /// The task that has ended last, and the point.
 const BORDERS: [(&str, Point); 9] = [
@@ -33,17 +33,18 @@ const FEW: usize = 1;
 const OTHERS: usize = 20;
 
 /// One rotation, and the problems at its end.
-fn run(at: Option<&Point>) -> Outcome {
+fn run(nodes: Nodes, at: Option<&Point>) -> Outcome {
     let world = World::start(&Options::new("shoot-turn-crash"));
     let site = world.site();
-    let agent = Arc::new(created(&world, &site, Workerless::new(NAME)));
+    let shoot = nodes.shoot(&world, NAME);
+    let agent = Arc::new(created_with(&world, &site, (nodes, shoot)));
     let points = points_of(&world, &agent, at);
-    let (mut problems, _) = with_restarts(&points, (&world, &site), || rotate(&world));
+    let (mut problems, _) = with_restarts(&points, (&world, &site), || rotate(&world, nodes));
     problems.extend(site.complaints());
     Outcome { objects: Vec::new(), points, problems }
 }
 
-fn rotate(world: &World) -> Vec<String> {
+fn rotate(world: &World, nodes: Nodes) -> Vec<String> {
     let mut problems = Vec::new();
     let mut check = |what: &str, is_right: bool| {
         if !is_right {
@@ -54,12 +55,12 @@ fn rotate(world: &World) -> Vec<String> {
     let all = |phase| [("certificateAuthorities", phase), ("serviceAccountKey", phase)];
     let [one, two] = all("Prepared");
     wait_for_phases(world, &[one, two, ("etcdEncryptionKey", "Completed")]);
-    check(&format!("prepared: {:?}", secrets(world)), secrets(world) == golden(true));
+    check(&format!("prepared: {:?}", secrets(world)), secrets(world) == golden(nodes, true));
     check("prepared: CAs", authorities(world) == 2);
     check(&format!("prepared: {:?}", annotations(world)), annotations(world).is_empty());
     ask_for(world, "rotate-credentials-complete");
     wait_for_phases(world, &all("Completed"));
-    check(&format!("completed: {:?}", secrets(world)), secrets(world) == golden(false));
+    check(&format!("completed: {:?}", secrets(world)), secrets(world) == golden(nodes, false));
     check("completed: CAs", authorities(world) == 1);
     let steps = ["Preparing", "Prepared", "Completing", "Completed"];
     for what in ["certificateAuthorities", "serviceAccountKey", "etcdEncryptionKey"] {
@@ -72,15 +73,24 @@ fn rotate(world: &World) -> Vec<String> {
     problems
 }
 
-#[test]
-fn a_kill_during_a_rotation_changes_nothing() {
+fn try_points(nodes: Nodes, what: &'static str) {
     let borders: Vec<Point> = BORDERS.into_iter().map(|(_, point)| point).collect();
-    let mut sample = Sample::of("kills during a rotation").with(FEW, borders.clone());
+    let mut sample = Sample::of(what).with(FEW, borders.clone());
     if !is_limited() {
-        let undisturbed = run(None);
+        let undisturbed = run(nodes, None);
         assert_eq!(undisturbed.problems, Vec::<String>::new());
         let others = few(seed(), OTHERS, others(&undisturbed, &borders));
         sample = sample.with(0, others);
     }
-    sample.run(&|point| verdict((point, &borders), run(Some(point)), &[]));
+    sample.run(&|point| verdict((point, &borders), run(nodes, Some(point)), &[]));
+}
+
+#[test]
+fn a_kill_during_a_rotation_changes_nothing() {
+    try_points(Nodes::Nobody, "kills during a rotation");
+}
+
+#[test]
+fn a_kill_during_a_rotation_with_a_pool_changes_nothing() {
+    try_points(Nodes::Hosts, "kills during a rotation with a pool");
 }

@@ -14,7 +14,7 @@ use support::http::faults::failure;
 use support::json::{list, text};
 use support::pace;
 use support::shoot::history::{self, Operation, wait_until, wait_until_created};
-use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::{Options as SiteOptions, Site, Trouble};
 
 pub(crate) const NAME: &str = "s1";
@@ -122,7 +122,7 @@ fn a_shoot_is_hibernated_and_wakes_up_with_its_data() {
     let min_ready = Some(240 * HOUR);
     let site = world.site_with(SiteOptions { min_ready, ..SiteOptions::default() });
     let agent = begun(&world, &site);
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     let created = wait_until_created(&world.garden, PLACE);
     assert_eq!(created["status"]["hibernated"], false);
     note(&site);
@@ -177,7 +177,7 @@ fn a_shoot_may_be_created_hibernated() {
     let world = World::start(&Options::new("shoot-born-asleep"));
     let site = world.site();
     let agent = begun(&world, &site);
-    world.garden.apply(&[Workerless::new(NAME).hibernated().build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).hibernated().build()]);
     wait_until_created(&world.garden, PLACE);
     is_asleep(&world);
     let made = |world: &World| {
@@ -203,7 +203,7 @@ fn a_shoot_may_be_hibernated_during_its_creation() {
     let site = world.site();
     let agent = begun(&world, &site);
     site.trouble(&technical_id(NAME), "etcd-main", Some(Trouble::NoRoom));
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     world.garden.wait_for("the wait for etcd", |_| {
         let waits = "Waiting until main and event ETCDs have been reconciled";
         (shoot(&world)["status"]["lastOperation"]["description"] == waits).then_some(())
@@ -225,7 +225,7 @@ fn a_shoot_may_be_woken_up_during_its_hibernation() {
     let world = World::start(&Options::new("shoot-half-asleep"));
     let site = world.site();
     let agent = begun(&world, &site);
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_until_created(&world.garden, PLACE);
     note(&site);
     let refused = world.seed.faults().when(|seen| {

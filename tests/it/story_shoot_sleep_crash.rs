@@ -5,12 +5,13 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::faultpoints::{Outcome, Point, after, before};
+use crate::nodes::{self, Nodes};
 use crate::sampling::{Sample, is_limited};
 use crate::story_shoot_crash::{others, points_of, rest, secrets, verdict, with_restarts};
 use crate::story_shoot_sleep::{NAME, ask, pods, until};
 use crate::world::{Options, World};
 use support::shoot::history::{self, wait_until_created};
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, technical_id};
 
 const DONE: &str = "Reconcile Succeeded 100";
 /// A normal run tries this many borders.
@@ -55,19 +56,17 @@ impl Way {
 }
 
 /// One direction. `undisturbed`: the expected result.
-fn run(way: Way, at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
+fn run((nodes, way): (Nodes, Way), at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     let world = World::start(&Options::new("shoot-sleep-crash"));
     let site = world.site();
-    let mut config = world.edge_config();
-    config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
-    // Long enough that a busy machine does not lose it.
-    config["leaderElection"] = json!({"leaseDuration": "300s", "renewDeadline": "200s", "retryPeriod": "2s"});
-    let agent = Arc::new(world.agent_of(&site, &config));
+    let shoot = nodes.shoot(&world, NAME);
+    let agent = Arc::new(world.agent_of(&site, &nodes.config(&world)));
     agent.launch();
     world.wait_until_ready();
     let window = json!({"begin": "220000+0000", "end": "230000+0000"});
-    world.garden.apply(&[Workerless::new(NAME).with("/spec/maintenance/timeWindow", window).build()]);
+    world.garden.apply(&[shoot.with("/spec/maintenance/timeWindow", window).build()]);
     wait_until_created(&world.garden, (PROJECT_NAMESPACE, NAME));
+    nodes::join_at(&world, &site, NAME);
     rest(&world, &site, None);
     let kept = json!({"metadata": {"name": "kept", "namespace": "default"}, "data": {"a": "b"}});
     site.server(&technical_id(NAME)).unwrap().cluster.create("v1", "configmaps", &kept);
@@ -99,23 +98,33 @@ fn run(way: Way, at: Option<&Point>, undisturbed: Option<&Outcome>) -> Outcome {
     Outcome { objects, points, problems }
 }
 
-fn try_points(way: Way, what: &'static str) {
-    let undisturbed = run(way, None, None);
+fn try_points(of: (Nodes, Way), what: &'static str) {
+    let undisturbed = run(of, None, None);
     assert_eq!(undisturbed.problems, Vec::<String>::new());
-    let borders = way.borders();
+    let borders = of.1.borders();
     let others = if is_limited() { Vec::new() } else { others(&undisturbed, &borders) };
     let (sample, objects) = (Sample::of(what).with(FEW, borders.clone()), &undisturbed.objects);
     sample
         .with(0, others)
-        .run(&|point| verdict((point, &borders), run(way, Some(point), Some(&undisturbed)), objects));
+        .run(&|point| verdict((point, &borders), run(of, Some(point), Some(&undisturbed)), objects));
 }
 
 #[test]
 fn a_kill_changes_nothing_for_a_shoot_that_is_hibernated() {
-    try_points(Way::Asleep, "kills during a hibernation");
+    try_points((Nodes::Nobody, Way::Asleep), "kills during a hibernation");
 }
 
 #[test]
 fn a_kill_changes_nothing_for_a_shoot_that_wakes_up() {
-    try_points(Way::Awake, "kills during a wake-up");
+    try_points((Nodes::Nobody, Way::Awake), "kills during a wake-up");
+}
+
+#[test]
+fn a_kill_changes_nothing_for_a_shoot_with_a_pool_that_is_hibernated() {
+    try_points((Nodes::Hosts, Way::Asleep), "kills during a hibernation with a pool");
+}
+
+#[test]
+fn a_kill_changes_nothing_for_a_shoot_with_a_pool_that_wakes_up() {
+    try_points((Nodes::Hosts, Way::Awake), "kills during a wake-up with a pool");
 }

@@ -9,7 +9,7 @@ use crate::story_shoot_sleep::{NAME, ask, pods, until};
 use crate::world::{CORE, Options, World};
 use support::json::{entry, text};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const EXTENSIONS: &str = "extensions";
@@ -59,7 +59,7 @@ fn extensions_hibernate_in_reverse_order_and_records_are_deleted() {
     let agent = world.agent_of(&site, &with_names(&world));
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     answer(&world, EXTENSIONS, &["early"]);
     answer(&world, RECORDS, &["s1-external", "s1-internal"]);
     answer(&world, EXTENSIONS, &["older"]);

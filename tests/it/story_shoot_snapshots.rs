@@ -9,7 +9,7 @@ use crate::world::{CORE, Options, World, wait_for};
 use support::encoding::rfc3339;
 use support::json::text;
 use support::shoot::history::wait_for_success;
-use support::shoot::object::{Workerless, technical_id};
+use support::shoot::object::{ShootObject, technical_id};
 
 const JOB: &str = "etcd-main-snapshot";
 const IMAGE: &str = "registry.example.org/gardenlet:1";
@@ -55,7 +55,7 @@ fn snapshots_are_taken_reported_and_disabled() {
     world.wait_until_ready();
 
     // The image of the agent is not configured.
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     let shoot = || world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap();
     wait_for("an error with a remedy", || {
         let error = shoot()["status"]["lastErrors"][0]["description"].to_string();

@@ -16,7 +16,7 @@ use support::http::faults::{Action, Seen};
 use support::http::record::Recorded;
 use support::json::{entry, list, text};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 
 const GROUP: &str = "extensions.gardener.cloud";
 const NAME: &str = "s1";
@@ -218,7 +218,7 @@ fn data_that_cannot_be_created_again_is_stored_in_the_garden() {
     let agent = world.agent_of(&site, &config(&world));
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     let shoot = wait_until_created(&world.garden, PLACE);
     let operation = text(&shoot, "/status/lastOperation/lastUpdateTime");
     let created = from_rfc3339(operation).unwrap();
@@ -315,7 +315,7 @@ fn a_write_under_way_loses_against_a_migration() {
     let agent = world.agent_of(&site, &config);
     agent.launch();
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new(NAME).build()]);
+    world.garden.apply(&[ShootObject::workerless(NAME).build()]);
     wait_until_created(&world.garden, PLACE);
     // The test plays the migration.
     let ignored = json!({"metadata": {"annotations": {"shoot.gardener.cloud/ignore": "true"}}});

@@ -7,7 +7,7 @@ use crate::story_operating::Desk;
 use crate::world::{CORE, Options, World};
 use support::json::{list, text};
 use support::shoot::history::wait_until_created;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, technical_id};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, technical_id};
 use support::shoot::{Site, Trouble};
 
 /// A Shoot with one problem.
@@ -27,7 +27,7 @@ struct Case {
 
 impl Case {
     fn shoot(&self) -> Value {
-        let shoot = Workerless::new(self.name);
+        let shoot = ShootObject::workerless(self.name);
         match &self.field {
             Some((pointer, value)) => shoot.with(pointer, value.clone()).build(),
             None => shoot.build(),

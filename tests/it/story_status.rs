@@ -25,7 +25,7 @@ use crate::world::{Agent, CORE, Options, World, wait_for};
 use support::encoding::from_rfc3339;
 use support::json::{list, text};
 use support::options::patience;
-use support::shoot::object::{PROJECT_NAMESPACE, Workerless, make_edge};
+use support::shoot::object::{PROJECT_NAMESPACE, ShootObject, make_edge};
 
 fn page(agent: &Agent) -> Value {
     serde_json::from_str(&agent.get(2728, "/statusz?format=json").1).unwrap()
@@ -224,7 +224,7 @@ fn a_shoot_in_progress_shows_how_far_it_is() {
     agent.launch();
     let _told = Told(&agent);
     world.wait_until_ready();
-    world.garden.apply(&[Workerless::new("s1").extension("slow").build()]);
+    world.garden.apply(&[ShootObject::workerless("s1").extension("slow").build()]);
     let task = "Waiting until extension resources handled before kube-apiserver are ready";
     wait_for_task(&world, task);
     let told = wait_for("the Shoot on the page", || {
@@ -387,8 +387,9 @@ fn a_page_of_many_shoots_names_problems_first() {
         ),
     ];
     for (name, operation, (state, progress, description)) in &shoots {
-        let shoot =
-            Workerless::new(name).bound_to(world.name).annotated("shoot.gardener.cloud/ignore", "true");
+        let shoot = ShootObject::workerless(name)
+            .bound_to(world.name)
+            .annotated("shoot.gardener.cloud/ignore", "true");
         world.garden.apply(&[shoot.build()]);
         // After the first reconciliation the agent does not write the operation again.
         world.garden.wait_for("the first look of the agent", |garden| {

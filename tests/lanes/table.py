@@ -29,7 +29,7 @@ NEEDS = {
 MOVES_OF_SHOOTS = ["story_shoot_move", "story_shoot_lost"]
 CRASHES_OF_SHOOTS = [
     "story_shoot_crash", "story_shoot_sleep_crash", "story_shoot_rotation_crash", "story_shoot_move_crash",
-    "a_kill_in_a_deletion_changes_nothing",
+    "a_kill_in_a_deletion",
 ]
 
 

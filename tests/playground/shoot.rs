@@ -15,7 +15,7 @@ use crate::screen::Screen;
 use support::controllers::Share;
 use support::encoding::{from_base64, from_rfc3339, rfc3339};
 use support::json::{entry, list, text};
-use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, Workerless};
+use support::shoot::object::{self, MANAGED, PROJECT_NAMESPACE, ShootObject};
 use support::shoot::owner::{self, connection};
 use support::shoot::{Listen, Options, Site};
 use support::{TestCluster, garden::Garden};
@@ -69,7 +69,7 @@ pub fn configure(config: &mut Value) {
 
 /// What its owner applies.
 pub fn manifest() -> Value {
-    Workerless::new(NAME).build()
+    ShootObject::workerless(NAME).build()
 }
 
 /// The namespace of its control plane.

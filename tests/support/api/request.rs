@@ -71,7 +71,7 @@ impl Info {
         if !rest.is_empty() {
             info.resource = text(rest.first());
             info.name = text(rest.get(1));
-            info.subresource = rest.get(2..).unwrap_or_default().join("/");
+            info.subresource = text(rest.get(2));
         }
         info.field_selector = query("fieldSelector").unwrap_or_default();
         info.label_selector = query("labelSelector").unwrap_or_default();

@@ -54,6 +54,20 @@ pub fn log(api: &Api, target: &Target) -> Result<String, Failure> {
     })
 }
 
+/// The annotation of a node whose kubelet cannot be reached: why.
+pub const UNREACHED: &str = "test.gardener.cloud/unreached";
+
+/// GET of anything from the kubelet of a node.
+pub fn kubelet(api: &Api, target: &Target) -> Result<String, Failure> {
+    let node = api.get(&Target { subresource: String::new(), ..target.clone() })?;
+    match entry(&node, "/metadata/annotations", UNREACHED) {
+        None => Ok("ok".to_owned()),
+        Some(why) => {
+            Err(Failure::new(503, "ServiceUnavailable", format!("error trying to reach service: {why}")))
+        }
+    }
+}
+
 fn scale_of(object: &Value) -> Value {
     let metadata = &object["metadata"];
     let selector = object["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();

@@ -204,6 +204,33 @@ pub fn shoot(name: &str) -> Value {
             "provider": {"type": "local"}, "kubernetes": {"version": "1.34.3"}, "purpose": "testing"}})
 }
 
+/// The type of hosts in `packaging/edge-hosts`, and the name of their CloudProfile and CredentialsBinding.
+pub const HOSTS: &str = "hosts";
+
+/// What the operator of a site applies to the garden for Shoots whose nodes are hosts, except the Project.
+pub fn hosts() -> Vec<Value> {
+    let files = [
+        include_str!("../../../packaging/edge-hosts/hosts.yaml"),
+        include_str!("../../../packaging/edge-hosts/project.yaml"),
+        include_str!("../../../packaging/edge-hosts/credentials.yaml"),
+    ];
+    let all = files.into_iter().flat_map(yaml::parse_all).map(|document| document.value.unwrap());
+    all.filter(|object| object["kind"] != "Project").collect()
+}
+
+/// A Shoot with one pool of [`hosts`], whose nodes the test brings.
+pub fn shoot_of_hosts(name: &str) -> Value {
+    let mut shoot = shoot(name);
+    let spec = &mut shoot["spec"];
+    spec["cloudProfile"]["name"] = json!(HOSTS);
+    spec["credentialsBindingName"] = json!(HOSTS);
+    spec["provider"] = json!({"type": HOSTS,
+        "workers": [{"name": "pool", "machine": {"type": "host"}, "minimum": 1, "maximum": 1}]});
+    spec["networking"] = json!({
+        "type": "none", "nodes": "10.67.0.0/24", "pods": "100.96.0.0/11", "services": "100.64.0.0/13"});
+    shoot
+}
+
 /// An extension that is installed on every seed: its registration and its deployment.
 pub fn extension(name: &str, chart: &[u8], values: &Value) -> Vec<Value> {
     vec![

@@ -247,9 +247,9 @@ fn resource(
         let answer = shared.connect(&target, body(request)?, user)?;
         return Ok(Reply::Whole(Response::json(201, &answer)));
     }
-    if target.subresource == "log" && info.verb == "get" {
-        let log = subresource::log(&shared.api, &target)?;
-        return Ok(Reply::Whole(Response::text(200, "text/plain", &log)));
+    if info.verb == "get" && ["log", "proxy"].contains(&target.subresource.as_str()) {
+        let read = if target.subresource == "log" { subresource::log } else { subresource::kubelet };
+        return Ok(Reply::Whole(Response::text(200, "text/plain", &read(&shared.api, &target)?)));
     }
     if ["token", "scale", "eviction"].contains(&target.subresource.as_str()) {
         return special(shared, request, info, &target, user);
@@ -262,7 +262,7 @@ fn serves(target: &Target) -> bool {
         ("status", _) => target.kind.status,
         ("scale", _) => target.kind.scale,
         ("approval", "CertificateSigningRequest") | ("finalize", "Namespace") => true,
-        ("token", "ServiceAccount") | ("eviction" | "log", "Pod") => true,
+        ("token", "ServiceAccount") | ("eviction" | "log", "Pod") | ("proxy", "Node") => true,
         ("binding", _) => target.kind.binding,
         (sub, _) => target.kind.connects.iter().any(|(name, _)| *name == sub),
     }

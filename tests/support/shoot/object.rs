@@ -1,5 +1,4 @@
-//! Shoots without workers, and what a garden and a seed at the edge need for them: unmanaged internal DNS and no
-//! external domain.
+//! Shoots, and what a garden and a seed at the edge need for them: unmanaged internal DNS and no external domain.
 
 use serde_json::{Value, json};
 
@@ -25,12 +24,17 @@ pub const MANAGED: [&str; 5] = [
 
 /// A Shoot to apply.
 #[derive(Clone, Debug)]
-pub struct Workerless(Value);
+pub struct ShootObject(Value);
 
-impl Workerless {
-    /// A minimal Shoot: Kubernetes 1.34.3, purpose testing.
-    pub fn new(name: &str) -> Self {
+impl ShootObject {
+    /// A minimal Shoot: without workers, Kubernetes 1.34.3, purpose testing.
+    pub fn workerless(name: &str) -> Self {
         Self(prepare::shoot(name))
+    }
+
+    /// The same with a pool of hosts, on a Seed of another type: the garden's scheduler would look for one of theirs.
+    pub fn of_hosts(name: &str, seed: &str) -> Self {
+        Self(prepare::shoot_of_hosts(name)).bound_to(seed)
     }
 
     #[must_use]

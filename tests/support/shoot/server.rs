@@ -35,6 +35,8 @@ struct Life {
     prober: Option<(String, Client)>,
     /// Whether kube-controller-manager runs, too.
     has_controllers: bool,
+    /// Whether its workloads run on nodes.
+    has_nodes: bool,
 }
 
 /// An API server with its data. The data replace etcd: they survive a restart of the server.
@@ -192,13 +194,39 @@ impl Server {
     pub fn set_controllers(&self, ca: Option<&str>) {
         let is_running = ca.is_some() && self.pod().is_some();
         if std::mem::replace(&mut self.life().has_controllers, is_running) != is_running {
-            let share = Share { namespaces: is_running, garbage: is_running, ..Share::none() };
-            self.cluster.set_share(share);
+            self.share();
         }
         if let Some(ca) = ca.filter(|_| is_running) {
             self.cluster.set_root_ca(ca);
             self.renew_lease();
         }
+    }
+
+    fn share(&self) {
+        let life = self.life();
+        let (is_running, workloads) = (life.has_controllers, life.has_controllers && life.has_nodes);
+        drop(life);
+        self.cluster.set_share(Share {
+            namespaces: is_running,
+            garbage: is_running,
+            workloads,
+            ..Share::none()
+        });
+    }
+
+    /// A host of a pool joins, unless it is there: it is ready, and everything runs on it.
+    pub fn join(&self, name: &str, pool: &str) {
+        if self.cluster.get("", "nodes", "", name).is_some() {
+            return;
+        }
+        let version = self.cluster.server().shared.version();
+        let labels = json!({"worker.gardener.cloud/pool": pool, "kubernetes.io/hostname": name});
+        let ready = json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"});
+        self.cluster.create("v1", "nodes", &json!({"metadata": {"name": name, "labels": labels}}));
+        let status = json!({"status": {"conditions": [ready], "nodeInfo": {"kubeletVersion": version}}});
+        self.cluster.merge_status("", "nodes", ("", name), &status);
+        self.life().has_nodes = true;
+        self.share();
     }
 
     fn renew_lease(&self) {

@@ -10,6 +10,9 @@ use crate::garden::placement;
 use crate::garden::rules::refuse;
 use crate::json::{default, list, map, set, text};
 
+/// The network of pods where a Seed has none for its Shoots.
+const PODS: &str = "100.96.0.0/11";
+
 /// What a Shoot refers to.
 pub struct Surroundings<'a> {
     project: &'a Value,
@@ -76,6 +79,7 @@ impl<'a> Surroundings<'a> {
     /// Fills in what depends on them.
     pub fn complete(&self, shoot: &mut Value, write: &Write<'_>) -> Result<(), Failure> {
         defaults::version(shoot, self.profile, write.now);
+        defaults::images(shoot, self.profile);
         if let Some(class) = self.class {
             self.follow_class(shoot, class);
         }
@@ -86,6 +90,10 @@ impl<'a> Surroundings<'a> {
                 return Err(refuse(write, shoot, "spec.networking.services", "Required value"));
             }
             set(shoot, "/spec/networking/services", services);
+        }
+        if !super::is_workerless(shoot) {
+            let pods = text(seed, "/spec/networks/shootDefaults/pods");
+            default(shoot, "/spec/networking/pods", if pods.is_empty() { PODS } else { pods });
         }
         default(shoot, "/spec/dns", json!({}));
         let domain = text(seed, "/spec/dns/defaults/0/domain");
@@ -140,6 +148,9 @@ impl<'a> Surroundings<'a> {
         if !list(self.profile, "/regions").iter().any(|r| text(r, "/name") == region) {
             return Some(format!("spec.region: Unsupported value: {region:?}"));
         }
+        if let Some(why) = self.of_machines(shoot) {
+            return Some(why);
+        }
         let version = text(shoot, "/spec/kubernetes/version");
         let mut known = list(self.profile, "/kubernetes/versions").iter();
         match known.find(|v| text(v, "/version") == version) {
@@ -149,6 +160,23 @@ impl<'a> Surroundings<'a> {
             }
             Some(_) => None,
         }
+    }
+
+    /// Machines that the profile does not have.
+    fn of_machines(&self, shoot: &Value) -> Option<String> {
+        let has =
+            |all: &str, name: &str| list(self.profile, all).iter().any(|known| text(known, "/name") == name);
+        let unknown = |(index, worker): (usize, &Value)| {
+            let machine = format!("spec.provider.workers[{index}].machine");
+            for (all, field) in [("/machineTypes", "type"), ("/machineImages", "image.name")] {
+                let name = text(worker, &format!("/machine/{}", field.replace('.', "/")));
+                if !has(all, name) {
+                    return Some(format!("{machine}.{field}: Unsupported value: {name:?}"));
+                }
+            }
+            None
+        };
+        list(shoot, "/spec/provider/workers").iter().enumerate().find_map(unknown)
     }
 
     /// Why the Shoot may not be on its Seed.

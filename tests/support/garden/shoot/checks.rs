@@ -67,6 +67,9 @@ pub fn whole(shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
             return refused(&format!("spec.{name}"), "Required value");
         }
     }
+    if !is_workerless(shoot) {
+        pools(shoot, write)?;
+    }
     if let Some(name) = NOT_WORKERLESS.iter().find(|n| is_workerless(shoot) && field(shoot, n).is_some()) {
         let why = "Forbidden: this field should not be set for workerless Shoot clusters";
         return refused(&format!("spec.{name}"), why);
@@ -77,6 +80,34 @@ pub fn whole(shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
         return refused("spec.purpose", &why);
     }
     window(shoot, write)
+}
+
+/// What a Shoot with workers needs.
+fn pools(shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
+    let refused = |field: &str, why: &str| Err(refuse(write, shoot, field, why));
+    if text(shoot, "/spec/networking/type").is_empty() {
+        return refused("spec.networking.type", "Required value: must provide a networking type");
+    }
+    if ["secretBindingName", "credentialsBindingName"].iter().all(|name| field(shoot, name).is_none()) {
+        let why = "Required value: must be set when secretBindingName is not set";
+        return refused("spec.credentialsBindingName", why);
+    }
+    let workers = list(shoot, "/spec/provider/workers");
+    for (index, worker) in workers.iter().enumerate() {
+        let at = |field: &str| format!("spec.provider.workers[{index}].{field}");
+        let name = text(worker, "/name");
+        if name.is_empty() {
+            return refused(&at("name"), "Required value");
+        }
+        if workers[..index].iter().any(|other| text(other, "/name") == name) {
+            return refused(&at("name"), &format!("Duplicate value: {name:?}"));
+        }
+        if worker["minimum"].as_i64() > worker["maximum"].as_i64() {
+            let why = "Forbidden: minimum value must not be greater than maximum value";
+            return refused(&at("maximum"), why);
+        }
+    }
+    Ok(())
 }
 
 /// The window for maintenance lasts between thirty minutes and six hours.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::is_workerless;
-use crate::json::{default, list, set, text};
+use crate::json::{default, elements, list, set, text};
 use crate::options;
 use crate::random::Random;
 
@@ -22,7 +22,7 @@ pub fn complete(shoot: &mut Value) {
     default(shoot, rotation, "672h0m0s");
     default(shoot, "/spec/maintenance/autoUpdate/kubernetesVersion", true);
     if !is_workerless(shoot) {
-        default(shoot, "/spec/maintenance/autoUpdate/machineImageVersion", true);
+        of_nodes(shoot);
     }
     if shoot["spec"]["maintenance"]["timeWindow"].is_null() {
         let hour = Random::named(options::seed(), text(shoot, "/metadata/name")).below(24);
@@ -35,6 +35,54 @@ pub fn complete(shoot: &mut Value) {
     default(shoot, "/status/hibernated", false);
     default(shoot, "/status/technicalID", "");
     default(shoot, "/status/uid", "");
+}
+
+/// The defaults of a Shoot with workers. An admission plugin, which not every garden enables, adds a vertical pod autoscaler.
+fn of_nodes(shoot: &mut Value) {
+    let kubernetes = json!({
+        "kubeAPIServer": {"defaultNotReadyTolerationSeconds": 300, "defaultUnreachableTolerationSeconds": 300},
+        "kubeControllerManager": {"nodeCIDRMaskSize": 24, "nodeMonitorGracePeriod": "40s"},
+        "kubeProxy": {"enabled": true, "mode": "IPTables"},
+        "kubeScheduler": {"profile": "balanced"},
+        "kubelet": {
+            "failSwapOn": true, "imageGCHighThresholdPercent": 50, "imageGCLowThresholdPercent": 40,
+            "imageMaximumGCAge": "0s", "imageMinimumGCAge": "2m0s", "serializeImagePulls": true,
+            "kubeReserved": {"cpu": "80m", "memory": "1Gi", "pid": "20k"}},
+    });
+    for (component, settings) in kubernetes.as_object().into_iter().flatten() {
+        for (name, value) in settings.as_object().into_iter().flatten() {
+            default(shoot, &format!("/spec/kubernetes/{component}/{name}"), value.clone());
+        }
+    }
+    default(shoot, "/spec/maintenance/autoUpdate/machineImageVersion", true);
+    default(shoot, "/spec/provider/workersSettings/sshAccess/enabled", true);
+    default(shoot, "/spec/systemComponents/coreDNS/autoscaling/mode", "horizontal");
+    let worker = [
+        ("/cri/name", json!("containerd")),
+        ("/machine/architecture", json!("amd64")),
+        ("/maxSurge", json!(1)),
+        ("/maxUnavailable", json!(0)),
+        ("/systemComponents/allow", json!(true)),
+        ("/updateStrategy", json!("AutoRollingUpdate")),
+    ];
+    for pool in elements(shoot, "/spec/provider/workers") {
+        for (field, value) in &worker {
+            default(pool, field, value.clone());
+        }
+    }
+}
+
+/// Completes the images of machines: the first of the profile's spec, in its last version.
+pub fn images(shoot: &mut Value, profile: &Value) {
+    for pool in elements(shoot, "/spec/provider/workers") {
+        default(pool, "/machine/image/name", text(profile, "/machineImages/0/name"));
+        let name = text(pool, "/machine/image/name");
+        let known = list(profile, "/machineImages").iter().find(|known| text(known, "/name") == name);
+        let versions = known.map_or(&[][..], |known| list(known, "/versions"));
+        if let Some(newest) = versions.iter().map(|v| text(v, "/version")).max_by_key(|v| numbers(v)) {
+            default(pool, "/machine/image/version", newest);
+        }
+    }
 }
 
 /// Completes a Kubernetes version, or none at all, to the newest one of the profile's spec that is supported and fits.

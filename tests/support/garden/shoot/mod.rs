@@ -1,5 +1,5 @@
-//! Shoots as gardener-apiserver handles them: defaults, admission, generations, labels, the binding to a Seed. Shoots without
-//! workers in full; of Shoots with workers only what both have in common.
+//! Shoots as gardener-apiserver handles them: defaults, admission, generations, labels, the binding to a Seed. Of what only
+//! Shoots with workers have: the defaults, and the checks that stories need.
 
 pub mod admission;
 pub mod checks;
@@ -55,9 +55,16 @@ fn label(shoot: &mut Value) {
         vec![format!("provider.extensions.gardener.cloud/{}", text(shoot, "/spec/provider/type"))];
     let extensions = list(shoot, "/spec/extensions").iter();
     wanted.extend(extensions.map(|e| format!("extensions.extensions.gardener.cloud/{}", text(e, "/type"))));
+    let workers = list(shoot, "/spec/provider/workers").iter();
+    let images = workers.map(|w| text(w, "/machine/image/name"));
+    wanted.extend(images.map(|image| format!("operatingsystemconfig.extensions.gardener.cloud/{image}")));
+    let network = text(shoot, "/spec/networking/type");
+    if !network.is_empty() {
+        wanted.push(format!("networking.extensions.gardener.cloud/{network}"));
+    }
     let labels = map(shoot, "/metadata/labels");
     let kept = |key: &String| {
-        let of_extension = ["provider", "extensions"]
+        let of_extension = ["provider", "extensions", "networking", "operatingsystemconfig"]
             .iter()
             .any(|kind| key.starts_with(&format!("{kind}.extensions.gardener.cloud/")));
         !of_extension || wanted.contains(key)
