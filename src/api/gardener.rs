@@ -109,6 +109,11 @@ pub(crate) fn has_workers(shoot: &Value) -> bool {
     shoot["spec"]["provider"]["workers"].as_array().is_some_and(|workers| !workers.is_empty())
 }
 
+/// Whether nodes of a Shoot can be opened by SSH: `spec.provider.workersSettings.sshAccess`.
+pub(crate) fn has_ssh_access(shoot: &Value) -> bool {
+    has_workers(shoot) && shoot["spec"]["provider"]["workersSettings"]["sshAccess"]["enabled"] != false
+}
+
 /// A Seed as the program reads it.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(default)]

@@ -108,6 +108,11 @@ impl Facts {
         matches!(self.service_account_key, RotationPhase::Completing)
     }
 
+    /// What the old CAs have signed is not trusted any more.
+    pub(super) const fn completes_authorities(&self) -> bool {
+        matches!(self.authorities, RotationPhase::Completing)
+    }
+
     /// Old controllers would fill new Secrets with tokens that the old key has signed.
     pub(super) const fn waits_for_controllers(&self) -> bool {
         self.prepares_service_account_key() || is_preparing(self.authorities) && self.waits()

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use crate::api::gardener::has_ssh_access;
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
@@ -239,8 +240,7 @@ impl ShootView {
             region: own(&spec["region"]),
             kubernetes_version: own(&kubernetes["version"]),
             has_workers: !pools.is_empty(),
-            has_ssh: !pools.is_empty()
-                && spec["provider"]["workersSettings"]["sshAccess"]["enabled"] != false,
+            has_ssh: has_ssh_access(shoot),
             services: ranges(spec, status, "services"),
             pods: ranges(spec, status, "pods"),
             nodes: ranges(spec, status, "nodes"),

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::api::gardener::OPERATION;
+use crate::api::gardener::{OPERATION, has_ssh_access};
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
@@ -15,6 +15,7 @@ const AUTHORITIES: &str = "certificateAuthorities";
 const ACCOUNT_KEY: &str = "serviceAccountKey";
 const ENCRYPTION_KEY: &str = "etcdEncryptionKey";
 const OBSERVABILITY: &str = "observability";
+const SSH_KEYPAIR: &str = "sshKeypair";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Act {
@@ -28,11 +29,17 @@ enum Act {
 
 use Act::{Complete, Once, Start, StartBoth};
 
-/// The meaning of the annotation's values. A Shoot without workers has no nodes, and so no SSH key.
+/// The meaning of the annotation's values.
 const TABLE: &[(&str, &[(&str, Act)])] = &[
     (
         "rotate-credentials-start",
-        &[(AUTHORITIES, Start), (ACCOUNT_KEY, Start), (ENCRYPTION_KEY, Start), (OBSERVABILITY, Once)],
+        &[
+            (AUTHORITIES, Start),
+            (ACCOUNT_KEY, Start),
+            (ENCRYPTION_KEY, Start),
+            (OBSERVABILITY, Once),
+            (SSH_KEYPAIR, Once),
+        ],
     ),
     (
         "rotate-credentials-complete",
@@ -46,7 +53,7 @@ const TABLE: &[(&str, &[(&str, Act)])] = &[
     ("rotate-etcd-encryption-key-start", &[(ENCRYPTION_KEY, Start)]),
     ("rotate-etcd-encryption-key-complete", &[(ENCRYPTION_KEY, Complete)]),
     ("rotate-observability-credentials", &[(OBSERVABILITY, Once)]),
-    ("rotate-ssh-keypair", &[]),
+    ("rotate-ssh-keypair", &[(SSH_KEYPAIR, Once)]),
 ];
 
 /// The steps that a value of the annotation requests; `None` if it does not belong to the start of an operation.
@@ -89,6 +96,10 @@ pub(super) fn begun(shoot: &Value, now: Timestamp) -> Value {
         act(&mut rotation, ENCRYPTION_KEY, Complete, now);
     }
     for (what, mut wanted) in values(shoot).filter_map(acts).flatten().copied() {
+        // Without nodes there is no such key.
+        if what == SSH_KEYPAIR && !has_ssh_access(shoot) {
+            continue;
+        }
         if what == ENCRYPTION_KEY && wanted == Start && completes_itself {
             wanted = StartBoth;
         }
@@ -161,13 +172,15 @@ pub(super) fn done(rotation: &Value, is_hibernated: bool, now: Timestamp) -> Val
             entry["lastCompletionTime"] = json!(rfc3339(now));
         }
     }
-    let observability = &mut rotation[OBSERVABILITY];
-    // RFC 3339 in UTC sorts by time.
-    if text(&observability["lastInitiationTime"]) > text(&observability["lastCompletionTime"]) {
-        observability["lastCompletionTime"] = json!(rfc3339(now));
-    }
-    if observability.is_null() {
-        remove(&mut rotation, &[OBSERVABILITY]);
+    for what in [OBSERVABILITY, SSH_KEYPAIR] {
+        let entry = &mut rotation[what];
+        // RFC 3339 in UTC sorts by time.
+        if text(&entry["lastInitiationTime"]) > text(&entry["lastCompletionTime"]) {
+            entry["lastCompletionTime"] = json!(rfc3339(now));
+        }
+        if entry.is_null() {
+            remove(&mut rotation, &[what]);
+        }
     }
     rotation
 }
@@ -281,6 +294,28 @@ mod tests {
             again["status"]["credentials"]["rotation"] = begun.clone();
             assert_eq!(phases(&super::begun(&again, LATER)), *expected, "{asked}");
         }
+    }
+
+    #[test]
+    fn the_key_for_ssh_is_rotated_in_one_step_where_there_is_one() {
+        let of = |asked: &str, provider: &Value| {
+            let mut shoot = shoot("1.34.3", asked, &Value::Null);
+            shoot["spec"]["provider"] = provider.clone();
+            done(&begun(&shoot, NOW), false, LATER)[SSH_KEYPAIR].clone()
+        };
+        let workers = json!([{"name": "a"}]);
+        let (open, closed) = (
+            json!({"workers": workers}),
+            json!({"workers": workers, "workersSettings": {"sshAccess": {"enabled": false}}}),
+        );
+        let rotated = json!({
+            "lastInitiationTime": "2026-01-01T00:00:00Z", "lastCompletionTime": "2026-01-01T00:01:00Z"});
+        for asked in ["rotate-ssh-keypair", "rotate-credentials-start"] {
+            assert_eq!(of(asked, &open), rotated, "{asked}");
+            assert_eq!(of(asked, &closed), Value::Null, "{asked}");
+            assert_eq!(of(asked, &json!({})), Value::Null, "{asked}");
+        }
+        assert_eq!(of("rotate-ca-start", &open), Value::Null);
     }
 
     #[test]

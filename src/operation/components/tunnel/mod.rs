@@ -19,12 +19,13 @@ use crate::shoot::{Outside, ShootView};
 
 use super::super::evidence::only_in_the_log;
 use super::super::row::Row;
-use super::super::times::{FIFTEEN_MINUTES, FIVE_SECONDS, SHORT};
+use super::super::times::{FIFTEEN_MINUTES, FIVE_MINUTES, FIVE_SECONDS, SHORT};
 use super::super::work::Work;
 use super::component::Component;
 use super::managed_resource;
 use super::server_addition::ServerAddition;
 
+mod followed;
 mod probe;
 
 /// The image, the certificate and the container of the server.
@@ -39,6 +40,14 @@ pub(super) static COMPONENT: Component = Component {
     certificates,
     beside_server,
     create: &[
+        Row::new(
+            "Waiting until the agents of the tunnel have followed the rotation of CAs",
+            followed::wait,
+            only_in_the_log,
+        )
+        .after(&["Deploying control plane namespace"])
+        .when(|facts| facts.has_workers && facts.completes_authorities() && !facts.sleeps)
+        .retrying(FIVE_SECONDS, FIVE_MINUTES),
         Row::new("Deploying konnectivity-agent system component", deploy, |seen| {
             seen.written(MANAGED_RESOURCE)
         })
