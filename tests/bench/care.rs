@@ -14,6 +14,7 @@ use crate::scene::{SEED, Scene};
 use crate::{Bench, pause, peak};
 use support::TestCluster;
 use support::controllers::Share;
+use support::garden::prepare;
 use support::json::list;
 use support::shoot::crowd::Crowd;
 use support::shoot::object::{self, PROJECT_NAMESPACE, ShootObject};
@@ -29,6 +30,8 @@ const PSS_WITH_FLOWS_MAX: u64 = 35_000_000;
 /// depends on the machine and on what runs beside.
 const SEED_REQUESTS_MAX: f64 = 10.0;
 const SHOOT_REQUESTS_MAX: f64 = 6.0;
+/// Those about nodes in addition.
+const NODE_REQUESTS_MAX: f64 = 2.0;
 /// The same to the garden, for all Shoots, half of them for the heartbeat: care writes nothing about healthy Shoots.
 const GARDEN_REQUESTS_MAX: f64 = 60.0;
 /// Less frequent requests get no line.
@@ -38,15 +41,32 @@ const PERIOD: Duration = Duration::from_secs(60);
 /// All of them are checked within a period. A busy machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// How much more memory a Shoot with a pool of hosts may take than one without workers, in bytes.
+const POOL_BYTES_MAX: i64 = 60_000;
+
+/// What the care of Shoots costs that have no workers, and of those with a pool.
+pub(crate) fn measure_both(bench: &Bench, report: &mut Report) {
+    let without = measure(bench, report, false);
+    let with = measure(bench, report, true);
+    let bytes = |memory: u64| i64::try_from(memory).unwrap();
+    let each = (bytes(with) - bytes(without)) / bytes(SHOOTS as u64);
+    let title = "memory (PSS) of a Shoot with a pool, beyond that of one without workers";
+    report.check(title, format!("{each} bytes"), &POOL_BYTES_MAX.to_string(), each <= POOL_BYTES_MAX);
+}
+
 /// Measures an agent that checks its Shoots once a day, and one with the default period. A short run has no time for the
-/// first one: it only serves a comparison of processor time, which is no test.
-pub(crate) fn measure(bench: &Bench, report: &mut Report) {
-    let scene = Scene::new(&bench.folder.join("care"), 0);
+/// first one: it only serves a comparison of processor time, which is no test. Returns the memory (PSS) in bytes.
+pub(crate) fn measure(bench: &Bench, report: &mut Report, of_hosts: bool) -> u64 {
+    let (folder, what) = if of_hosts { ("care-of-hosts", "Shoots with pools") } else { ("care", "Shoots") };
+    let scene = Scene::new(&bench.folder.join(folder), 0);
     object::prepare_garden(&scene.garden);
     object::prepare_seed(&scene.seed);
-    let crowd = Crowd::new(SHOOTS, &bench.clock);
+    if of_hosts {
+        scene.garden.apply(&prepare::hosts());
+    }
+    let crowd = Crowd::new(SHOOTS, of_hosts, &bench.clock);
     let is_short = bench.plan.is_short();
-    configure(&scene, if is_short { "1m" } else { "24h" });
+    configure(&scene, of_hosts, if is_short { "1m" } else { "24h" });
     let (mut agent, _) = bench.start(&scene);
     wait_for(&mut agent, "the Seed to be ready", || scene.is_ready().then_some(()));
     scene.leave_alone();
@@ -56,13 +76,14 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     let is_served = || (served(&scene) >= SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be served", is_served);
     let before = if is_short { 0 } else { served(&scene) };
-    let without = (!is_short).then(|| without_care(bench, report, &agent));
+    let without = (!is_short).then(|| without_care(bench, report, &agent, what));
     if !is_short {
         agent.kill();
-        configure(&scene, "1m");
+        configure(&scene, of_hosts, "1m");
         agent = bench.start(&scene).0;
     }
-    let is_settled = || (are_well(&scene) && served(&scene) >= before + SHOOTS).then_some(());
+    let is_settled =
+        || (are_well(&scene, crowd.conditions()) && served(&scene) >= before + SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be healthy", is_settled);
     let servers: [(&str, &TestCluster); 3] =
         [("garden", &scene.garden), ("seed", &scene.seed), ("Shoots", &crowd.server)];
@@ -72,9 +93,11 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
         Some(without) => ("processor time for their care", with.percent - without),
         None => ("processor time with their care", with.percent),
     };
-    report.row(format!("{SHOOTS} Shoots: {title}"), format!("{percent:.2} %"), "5 %");
+    report.row(format!("{SHOOTS} {what}: {title}"), format!("{percent:.2} %"), "5 %");
     let minutes = with.whole.as_secs_f64() / 60.0;
-    let limits = [GARDEN_REQUESTS_MAX, SEED_REQUESTS_MAX * SHOOTS as f64, SHOOT_REQUESTS_MAX * SHOOTS as f64];
+    let of_nodes = if of_hosts { NODE_REQUESTS_MAX } else { 0.0 };
+    let limits = [GARDEN_REQUESTS_MAX, SEED_REQUESTS_MAX, SHOOT_REQUESTS_MAX + of_nodes];
+    let limits = [limits[0], limits[1] * SHOOTS as f64, limits[2] * SHOOTS as f64];
     for (((name, cluster), mark), limit) in servers.into_iter().zip(marks).zip(limits) {
         let requests = cluster.requests_since(mark);
         let per_minute = requests.len() as f64 / minutes;
@@ -87,13 +110,16 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report) {
     report.row("    of it anonymous (heap, stacks)", mb(memory.pss_anonymous), "");
     peak(report, "  peak while they are checked", memory);
     assert!(crowd.server.request_count() > marks[2] + SHOOTS, "not all Shoots were checked");
-    flows(&scene, &mut agent, report);
+    if !of_hosts {
+        flows(&scene, &mut agent, report);
+    }
+    memory.pss
 }
 
 /// The processor time in percent while the Shoots are only served.
-fn without_care(bench: &Bench, report: &mut Report, agent: &Agent) -> f64 {
+fn without_care(bench: &Bench, report: &mut Report, agent: &Agent, what: &str) -> f64 {
     let percent = Spent::of(bench, agent).percent;
-    report.row(format!("{SHOOTS} Shoots: processor time without their care"), format!("{percent:.2} %"), "");
+    report.row(format!("{SHOOTS} {what}: processor time without their care"), format!("{percent:.2} %"), "");
     let memory = agent.memory();
     let anonymous = mb(memory.pss_anonymous);
     report.row("  PSS", format!("{}, of it anonymous {anonymous}", mb(memory.pss)), "");
@@ -152,7 +178,7 @@ impl Spent {
 }
 
 /// The configuration of a seed at the edge, with the period of care.
-fn configure(scene: &Scene, period: &str) {
+fn configure(scene: &Scene, of_hosts: bool, period: &str) {
     let text = std::fs::read_to_string(scene.config()).unwrap();
     let mut config: Value = serde_json::from_str(&text).unwrap();
     object::make_edge(&mut config);
@@ -162,6 +188,9 @@ fn configure(scene: &Scene, period: &str) {
         config[connection]["burst"] = json!(1_000);
     }
     config["edge"]["exposure"] = json!({"type": "NodePort", "address": "127.0.0.1"});
+    if of_hosts {
+        config["edge"]["hosts"] = json!({"types": [prepare::HOSTS]});
+    }
     config["resources"]["capacity"]["shoots"] = json!((SHOOTS + FLOWS).to_string());
     config["controllers"]["shoot"] = json!({"respectSyncPeriodOverwrite": true});
     config["controllers"]["shootCare"] = json!({"syncPeriod": period});
@@ -174,11 +203,12 @@ fn served(scene: &Scene) -> usize {
     log.lines().filter(|line| line.contains("Serving the cluster of the Shoot")).count()
 }
 
-fn are_well(scene: &Scene) -> bool {
+/// Whether each Shoot has that many conditions, and all are True.
+fn are_well(scene: &Scene, count: usize) -> bool {
     let state = scene.garden.store().read();
     let mut shoots = state.of(CORE, "shoots", PROJECT_NAMESPACE);
     shoots.all(|(_, shoot)| {
         let conditions = list(shoot, "/status/conditions");
-        conditions.len() == 4 && conditions.iter().all(|condition| condition["status"] == "True")
+        conditions.len() == count && conditions.iter().all(|condition| condition["status"] == "True")
     })
 }

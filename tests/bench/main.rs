@@ -140,7 +140,7 @@ fn main() -> ExitCode {
     } else if only("--shoot") {
         shoot::measure(&bench, &mut report);
     } else if only("--care") {
-        care::measure(&bench, &mut report);
+        care::measure_both(&bench, &mut report);
     } else if only("--objects") {
         objects::measure(&bench, &mut report);
     } else if !only("--render") {
@@ -217,7 +217,11 @@ impl Bench {
         self.stores(report);
         objects::measure(self, report);
         shoot::measure(self, report);
-        care::measure(self, report);
+        if self.plan.is_short() {
+            care::measure(self, report, false);
+        } else {
+            care::measure_both(self, report);
+        }
     }
 
     /// A seed with extensions, and without work.

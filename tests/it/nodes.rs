@@ -24,14 +24,19 @@ pub(crate) enum Nodes {
 }
 
 impl Nodes {
-    /// The Shoot to apply. The garden learns what it needs to know for it.
+    /// Tells the garden what it needs to know for them.
+    pub(crate) fn prepare(self, world: &World) {
+        if self == Self::Hosts {
+            world.garden.apply(&prepare::hosts());
+        }
+    }
+
+    /// The Shoot to apply, after [`Nodes::prepare`].
     pub(crate) fn shoot(self, world: &World, name: &str) -> ShootObject {
+        self.prepare(world);
         match self {
             Self::Nobody => ShootObject::workerless(name),
-            Self::Hosts => {
-                world.garden.apply(&prepare::hosts());
-                ShootObject::of_hosts(name, world.name)
-            }
+            Self::Hosts => ShootObject::of_hosts(name, world.name),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The care of 250 healthy Shoots costs seed and garden very little.
+//! The care of 250 healthy Shoots costs seed and garden very little, also if they have pools of hosts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,29 +6,48 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::nodes::Nodes;
 use crate::world::{AGENT, CORE, Options, World};
 use support::controllers::Share;
 use support::garden::manager;
 use support::http::record::Recorded;
 use support::json::list;
+use support::options::is_long;
 use support::shoot::crowd::{self, Crowd};
 use support::shoot::object::{self, PROJECT_NAMESPACE};
 use support::{TestCluster, pace};
 
 const SHOOTS: usize = 250;
+/// With pools, unless the run is long.
+const SHOOTS_WITH_POOLS: usize = 60;
 /// The number of requests to each of them that the story waits for: those of two periods of care, one minute each.
 const LOOKS: usize = 8;
+/// Requests to each of them per minute, and those about nodes in addition.
+const EACH_MAX: f64 = 6.0;
+const OF_NODES_MAX: f64 = 2.0;
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(180);
 /// Two periods take half a minute of the story's clock.
 const LOOK_TIME_MAX: Duration = Duration::from_secs(120);
 
 #[test]
 fn the_care_of_many_shoots_is_shared() {
-    let world = World::start(&Options::calm("shoot-crowd"));
+    costs_little("shoot-crowd", Nodes::Nobody, SHOOTS);
+}
+
+/// In each period, care lists the nodes and asks one kubelet.
+#[test]
+fn the_care_of_many_shoots_with_pools_is_shared() {
+    let count = if is_long() { SHOOTS } else { SHOOTS_WITH_POOLS };
+    costs_little("shoot-crowd-of-hosts", Nodes::Hosts, count);
+}
+
+fn costs_little(name: &'static str, nodes: Nodes, count: usize) {
+    let world = World::start(&Options::calm(name));
     object::prepare_garden(&world.garden);
+    nodes.prepare(&world);
     object::prepare_seed(&world.seed);
-    let crowd = Crowd::new(SHOOTS, &world.clock);
-    let mut config = world.edge_config();
+    let crowd = Crowd::new(count, nodes == Nodes::Hosts, &world.clock);
+    let mut config = nodes.config(&world);
     config["controllers"]["shoot"] = json!({"respectSyncPeriodOverwrite": true});
     // The agent reads the Secrets of each Shoot once.
     config["controllers"]["shootState"] = json!({"concurrentSyncs": 0});
@@ -39,16 +58,24 @@ fn the_care_of_many_shoots_is_shared() {
     crowd.settle(&world.garden, &world.seed, world.name);
     // Each is reconciled once, and its namespace gets its policies: some thousand requests, on a machine that may be
     // busy.
-    let is_settled = |garden: &TestCluster| {
-        let shoots = garden.store().all(CORE, "shoots", PROJECT_NAMESPACE);
-        let is_well = |shoot: &Arc<Value>| {
-            let conditions = list(shoot, "/status/conditions");
-            conditions.len() == 4 && conditions.iter().all(|c| c["status"] == "True")
-        };
-        shoots.iter().all(is_well).then_some(())
+    let is_well = |shoot: &Arc<Value>| {
+        let conditions = list(shoot, "/status/conditions");
+        conditions.len() == crowd.conditions() && conditions.iter().all(|c| c["status"] == "True")
     };
+    let ill = |garden: &TestCluster| {
+        let mut shoots = garden.store().all(CORE, "shoots", PROJECT_NAMESPACE);
+        shoots.retain(|shoot| !is_well(shoot));
+        shoots
+    };
+    let is_settled = |garden: &TestCluster| ill(garden).is_empty().then_some(());
     let settled = world.garden.wait_on(&pace::clock(), SETTLE_TIME_MAX, is_settled);
-    settled.expect("all conditions of all Shoots to be True");
+    let left = ill(&world.garden);
+    assert!(
+        settled.is_some(),
+        "{} Shoots are not well, as {:?}",
+        left.len(),
+        left.first().map(|s| &s["status"])
+    );
     // The garden completes each Shoot at its first write, and the agent then writes its Cluster.
     let are_told = |seed: &TestCluster| {
         let is_told = |n: usize| {
@@ -57,18 +84,18 @@ fn the_care_of_many_shoots_is_shared() {
             let told = &cluster["spec"]["shoot"]["metadata"]["generation"];
             (*told == shoot["metadata"]["generation"]).then_some(())
         };
-        (0..SHOOTS).all(|n| is_told(n).is_some()).then_some(())
+        (0..count).all(|n| is_told(n).is_some()).then_some(())
     };
     let told = world.seed.wait_on(&pace::clock(), SETTLE_TIME_MAX, are_told);
-    told.expect("the Cluster of each Shoot to have its generation");
+    assert!(told.is_some(), "not each Cluster has the generation of its Shoot");
     let (garden, seed, shoots) =
         (world.garden.request_count(), world.seed.request_count(), crowd.server.request_count());
     let begun = world.clock.mono();
     // /healthz twice a minute, webhooks of two kinds once.
     let looked = world.seed.wait_on(&pace::clock(), LOOK_TIME_MAX, |_| {
-        (crowd.server.request_count() - shoots >= SHOOTS * LOOKS).then_some(())
+        (crowd.server.request_count() - shoots >= count * LOOKS).then_some(())
     });
-    looked.expect("looks at the Shoots");
+    assert!(looked.is_some(), "not all Shoots were looked at");
     let minutes = (world.clock.mono() - begun).as_secs_f64() / 60.0;
 
     let of_shoots = |r: &&Recorded| r.info.resource == "shoots" && r.info.verb != "watch";
@@ -86,13 +113,18 @@ fn the_care_of_many_shoots_is_shared() {
     }
     for nothing in ["get clusters", "list secrets", "get leases", "list backupentries"] {
         let of_care = asked.get(nothing).copied().unwrap_or(0);
-        assert!(of_care < SHOOTS / 2, "{nothing}: {asked:?}");
+        assert!(of_care < count / 2, "{nothing}: {asked:?}");
     }
     // No etcd-druid runs an etcd here.
     assert_eq!(asked.get("list etcds"), None, "{asked:?}");
     // At most every Shoot's share, and occasional requests for pods and definitions.
-    let within = crowd.server.requests_since(shoots).len() as f64;
-    let within_max = SHOOTS as f64 * (minutes + 1.0) * 6.0;
-    assert!(within <= within_max, "{within} in {minutes:.1} minutes");
+    let (of_nodes, others): (Vec<Recorded>, Vec<Recorded>) =
+        crowd.server.requests_since(shoots).into_iter().partition(|r| r.info.resource == "nodes");
+    assert_eq!(of_nodes.is_empty(), nodes == Nodes::Nobody);
+    assert!(of_nodes.iter().chain(&others).all(|r| r.info.verb != "watch"), "a watch of the nodes");
+    for (requests, each_max) in [(others, EACH_MAX), (of_nodes, OF_NODES_MAX)] {
+        let (within, within_max) = (requests.len() as f64, count as f64 * (minutes + 1.0) * each_max);
+        assert!(within <= within_max, "{within} in {minutes:.1} minutes");
+    }
     agent.stop();
 }

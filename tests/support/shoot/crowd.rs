@@ -24,6 +24,19 @@ const MANAGED: [(&str, &str); 7] = [
     ("shoot-core-system", ""),
     ("shoot-gardener-resource-manager", "seed"),
 ];
+/// The same of a Shoot with a pool of hosts in addition.
+const MANAGED_OF_HOSTS: [&str; 7] = [
+    "shoot-core-coredns",
+    "shoot-core-konnectivity-agent",
+    "shoot-core-kube-apiserver",
+    "shoot-core-kube-proxy",
+    "shoot-core-kube-proxy-pool-v1.34.3",
+    "shoot-core-kube-scheduler",
+    "shoot-core-metrics-server",
+];
+const EXTENSIONS: &str = "extensions.gardener.cloud";
+/// The host of all Shoots with a pool.
+const HOST: &str = "h1";
 /// A pod template is most of a workload: about as many bytes as that of kube-apiserver.
 const ARGUMENTS: usize = 90;
 
@@ -32,6 +45,7 @@ pub struct Crowd {
     /// The API server of all of them.
     pub server: TestCluster,
     count: usize,
+    of_hosts: bool,
 }
 
 /// The name of a Shoot.
@@ -45,12 +59,30 @@ pub fn plane(n: usize) -> String {
 }
 
 impl Crowd {
-    /// Starts the API server.
-    pub fn new(count: usize, clock: &Clock) -> Self {
+    /// Starts the API server. `of_hosts`: the Shoots have a pool of one host. In `packaging/edge-hosts` is their type.
+    pub fn new(count: usize, of_hosts: bool, clock: &Clock) -> Self {
         let mut options = Options::new("crowd", clock);
         options.share = Share::none();
         options.server_names = (0..count).map(|n| format!("kube-apiserver.{}.svc", plane(n))).collect();
-        Self { server: TestCluster::start(options), count }
+        let crowd = Self { server: TestCluster::start(options), count, of_hosts };
+        if of_hosts {
+            let labels = json!({"worker.gardener.cloud/pool": "pool"});
+            crowd.server.create("v1", "nodes", &json!({"metadata": {"name": HOST, "labels": labels}}));
+            let status = json!({"conditions": [{"type": "Ready", "status": "True"}],
+                "nodeInfo": {"kubeletVersion": "v1.34.3"}});
+            crowd.server.merge_status("", "nodes", ("", HOST), &json!({"status": status}));
+        }
+        crowd
+    }
+
+    /// How many conditions each Shoot has.
+    pub fn conditions(&self) -> usize {
+        if self.of_hosts { 5 } else { 4 }
+    }
+
+    fn shoot(&self, n: usize, seed: &str, now: Timestamp) -> Value {
+        let object = if self.of_hosts { prepare::shoot_of_hosts(&name(n)) } else { prepare::shoot(&name(n)) };
+        shoot(object, n, seed, now)
     }
 
     /// Makes the Shoots, on the Seed of that name. The controllers for namespaces and workloads of the seed must have stopped.
@@ -66,7 +98,7 @@ impl Crowd {
         garden.store().write(|state| {
             for n in 0..self.count {
                 let id = Id::new(CORE, "shoots", PROJECT_NAMESPACE, &name(n));
-                state.put(id, shoot(n, seed_name, now));
+                state.put(id, self.shoot(n, seed_name, now));
             }
         });
     }
@@ -85,7 +117,7 @@ impl Crowd {
         all.push((Id::new("", "namespaces", "", &namespace), space));
         let cluster = json!({"apiVersion": "extensions.gardener.cloud/v1alpha1", "kind": "Cluster",
             "metadata": {"name": namespace, "uid": uid(n, "cluster"), "generation": 1},
-            "spec": {"cloudProfile": {}, "seed": {}, "shoot": shoot(n, "", now)}});
+            "spec": {"cloudProfile": {}, "seed": {}, "shoot": self.shoot(n, "", now)}});
         all.push((Id::new("extensions.gardener.cloud", "clusters", "", &namespace), cluster));
         // Its cluster IP would be unreachable.
         let name = "kube-apiserver-exposure";
@@ -123,6 +155,46 @@ impl Crowd {
         for (name, class) in MANAGED {
             all.push((within(GROUP, "managedresources", name), managed(head(name), class, now)));
         }
+        if self.of_hosts {
+            all.extend(self.of_nodes(&within, &head, now));
+        }
+        all
+    }
+
+    /// What only a Shoot with nodes has.
+    fn of_nodes(
+        &self,
+        within: &dyn Fn(&str, &str, &str) -> Id,
+        head: &dyn Fn(&str) -> Value,
+        now: Timestamp,
+    ) -> Vec<(Id, Value)> {
+        let scheduler = "kube-scheduler";
+        let mut all =
+            vec![(within("apps", "deployments", scheduler), workload("Deployment", head(scheduler), now))];
+        for name in MANAGED_OF_HOSTS {
+            all.push((within(GROUP, "managedresources", name), managed(head(name), "", now)));
+        }
+        let done = json!({"observedGeneration": 1, "lastOperation": {"type": "Create", "state": "Succeeded",
+            "progress": 100, "description": "", "lastUpdateTime": rfc3339(now)}});
+        for (kind, plural) in [
+            ("Infrastructure", "infrastructures"),
+            ("ControlPlane", "controlplanes"),
+            ("Network", "networks"),
+        ] {
+            let object = json!({"apiVersion": format!("{EXTENSIONS}/v1alpha1"), "kind": kind,
+                "metadata": head(plural), "spec": {"type": prepare::HOSTS}, "status": done});
+            all.push((within(EXTENSIONS, plural, plural), object));
+        }
+        let data = json!({"tls.crt": base64(self.server.authority().certificate().as_bytes())});
+        for name in ["ca-kubelet", "ca-metrics-server", "ca-vpn", "konnectivity-agent", "konnectivity-server"]
+        {
+            let mut metadata = head(name);
+            metadata["labels"] =
+                json!({"managed-by": "secrets-manager", "manager-identity": "gardenlet", "name": name});
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data,
+                "type": "Opaque", "immutable": true});
+            all.push((within("", "secrets", name), secret));
+        }
         all
     }
 }
@@ -141,8 +213,7 @@ fn conditions(all: &[(&str, &str, &str)], now: Timestamp) -> Value {
     all.iter().map(condition).collect()
 }
 
-fn shoot(n: usize, seed: &str, now: Timestamp) -> Value {
-    let mut shoot = prepare::shoot(&name(n));
+fn shoot(mut shoot: Value, n: usize, seed: &str, now: Timestamp) -> Value {
     let label = format!("name.seed.gardener.cloud/{seed}");
     shoot["metadata"]["labels"] = json!({label: "true"});
     // The flow leaves it alone, where such a word counts.

@@ -56,7 +56,7 @@ fn label(shoot: &mut Value) {
     let extensions = list(shoot, "/spec/extensions").iter();
     wanted.extend(extensions.map(|e| format!("extensions.extensions.gardener.cloud/{}", text(e, "/type"))));
     let workers = list(shoot, "/spec/provider/workers").iter();
-    let images = workers.map(|w| text(w, "/machine/image/name"));
+    let images = workers.map(|w| text(w, "/machine/image/name")).filter(|image| !image.is_empty());
     wanted.extend(images.map(|image| format!("operatingsystemconfig.extensions.gardener.cloud/{image}")));
     let network = text(shoot, "/spec/networking/type");
     if !network.is_empty() {
