@@ -92,6 +92,7 @@ mod story_shoot_delete;
 mod story_shoot_delete_midway;
 mod story_shoot_etcd;
 mod story_shoot_families;
+mod story_shoot_golden;
 mod story_shoot_left;
 mod story_shoot_lost;
 mod story_shoot_midway;
