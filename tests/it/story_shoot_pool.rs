@@ -1,14 +1,216 @@
-//! Shoots whose nodes are hosts of the site: what only they have, without a host.
+//! Shoots whose nodes are hosts of the site: what only they have.
 
+use gardenlet::api::gardener::SHOOT;
+use gardenlet::api::meta::Key;
+use gardenlet::kube::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::charts;
+use crate::nodes::{HOST, Nodes, join_at};
+use crate::story_seed_objects::answer_in;
 use crate::story_shoot_delete::Scene;
-use support::shoot::history::wait_until_created;
-use support::shoot::object::PROJECT_NAMESPACE;
+use crate::story_shoot_others::wait_for_task;
+use crate::story_shoot_rotation::{ask_for, created_with, wait_for_phases};
+use crate::world::{CORE, Options, World};
+use support::api::subresource::UNREACHED;
+use support::garden::prepare;
+use support::json::{list, text};
+use support::shoot::history::{wait_until, wait_until_created};
+use support::shoot::object::{PROJECT_NAMESPACE, technical_id};
+
+const NAME: &str = "s1";
+const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
+const GROUP: &str = "extensions.gardener.cloud";
+const EXTENSIONS: &str = "extensions";
+const AGENTS: (&str, &str) = ("kube-system", "konnectivity-agent");
+const FOLLOWED: &str = "Waiting until the agents of the tunnel have followed the rotation of CAs";
 
 #[test]
 fn a_shoot_with_a_pool_is_created_and_deleted() {
     let scene = Scene::of_hosts("shoot-pool");
     scene.create();
-    wait_until_created(&scene.world.garden, (PROJECT_NAMESPACE, "s1"));
+    let shoot = wait_until_created(&scene.world.garden, PLACE);
+    assert_eq!(shoot["status"]["networking"]["nodes"], json!(["10.67.0.0/24"]));
+    scene.fill();
     scene.delete();
     scene.wait_until_gone();
+}
+
+/// A condition of the Shoot: its status and its message.
+fn condition(world: &World, kind: &str) -> Option<(String, String)> {
+    let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1)?;
+    let found = list(&shoot, "/status/conditions").iter().find(|condition| condition["type"] == kind)?;
+    Some((text(found, "/status").to_owned(), text(found, "/message").to_owned()))
+}
+
+fn wait_for_condition(world: &World, kind: &str, status: &str) -> String {
+    world.garden.wait_for(&format!("{kind} {status}"), |_| {
+        world.time.advance(std::time::Duration::from_secs(1));
+        condition(world, kind).filter(|found| found.0 == status).map(|found| found.1)
+    })
+}
+
+/// Nodes are checked, and the way to them.
+#[test]
+fn nodes_and_the_way_to_them_are_conditions() {
+    let world = World::start(&Options::new("shoot-nodes"));
+    let site = world.site();
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = world.agent_of(&site, &Nodes::Hosts.config(&world));
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[shoot.build()]);
+    wait_until_created(&world.garden, PLACE);
+    let told = wait_for_condition(&world, "EveryNodeReady", "False");
+    assert_eq!(
+        told,
+        "Not enough worker nodes registered in worker pool \"pool\" to meet minimum desired machine count. (0/1)."
+    );
+    join_at(&world, &site, NAME);
+    wait_for_condition(&world, "EveryNodeReady", "True");
+    wait_for_condition(&world, "SystemComponentsHealthy", "True");
+
+    let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
+    let lost = |why: Value| {
+        cluster.merge("", "nodes", ("", HOST), &json!({"metadata": {"annotations": {UNREACHED: why}}}));
+    };
+    lost(json!("no agent available"));
+    let told = wait_for_condition(&world, "SystemComponentsHealthy", "False");
+    assert!(told.contains("kubelet of node h1") && told.contains("no agent available"), "{told}");
+    lost(Value::Null);
+    wait_for_condition(&world, "SystemComponentsHealthy", "True");
+
+    let ready = |status: &str| {
+        let condition = json!({"type": "Ready", "status": status, "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status."});
+        cluster.merge_status("", "nodes", ("", HOST), &json!({"status": {"conditions": [condition]}}));
+    };
+    ready("Unknown");
+    let told = wait_for_condition(&world, "EveryNodeReady", "False");
+    assert!(told.contains("Kubelet stopped posting node status."), "{told}");
+    ready("True");
+    wait_for_condition(&world, "EveryNodeReady", "True");
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// An agent of the tunnel that has the old certificate would never get in again.
+#[test]
+fn a_rotation_is_completed_once_the_agents_of_the_tunnel_have_followed() {
+    let world = World::start(&Options::new("shoot-followed"));
+    let site = world.site();
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = created_with(&world, &site, (Nodes::Hosts, shoot));
+    let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
+    cluster.wait_for("the agents of the tunnel", |cluster| {
+        let agents = cluster.get("apps", "daemonsets", AGENTS.0, AGENTS.1)?;
+        (agents["status"]["numberReady"] == 1).then_some(())
+    });
+    ask_for(&world, "rotate-ca-start");
+    wait_for_phases(&world, &[("certificateAuthorities", "Prepared")]);
+    let agents = |updated: i64| {
+        let status = json!({"status": {"desiredNumberScheduled": 1, "updatedNumberScheduled": updated,
+            "numberReady": 1}});
+        cluster.merge_status("apps", "daemonsets", AGENTS, &status);
+    };
+    agents(0);
+    ask_for(&world, "rotate-ca-complete");
+    wait_for_task(&world, FOLLOWED);
+    let server = |world: &World| {
+        world.seed.get("apps", "deployments", &technical_id(NAME), "kube-apiserver").unwrap()["metadata"]
+            ["generation"]
+            .clone()
+    };
+    let before = server(&world);
+    world.skip(std::time::Duration::from_secs(60));
+    assert_eq!(server(&world), before, "the API server has lost the old CA");
+    agents(1);
+    wait_for_phases(&world, &[("certificateAuthorities", "Completed")]);
+    assert_ne!(server(&world), before);
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// Extensions at each moment of the life of a Shoot with nodes, none of which is for Shoots without.
+#[test]
+fn extensions_of_a_shoot_with_a_pool_work_at_their_time() {
+    let world = World::start(&Options::new("shoot-pool-extended"));
+    let site = world.site();
+    for (name, lifecycle) in [
+        ("early", json!({"reconcile": "BeforeKubeAPIServer", "delete": "AfterKubeAPIServer"})),
+        ("plain", json!({})),
+        ("late", json!({"reconcile": "AfterWorker", "delete": "BeforeKubeAPIServer"})),
+    ] {
+        let mut objects = prepare::extension(name, &charts::extension(), &json!({"greeting": "hello"}));
+        let resource = &mut objects[1]["spec"]["resources"][0];
+        resource["autoEnable"] = json!(["shoot"]);
+        resource["lifecycle"] = lifecycle;
+        world.garden.apply(&objects);
+    }
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = world.agent_of(&site, &Nodes::Hosts.config(&world));
+    agent.launch();
+    world.wait_until_ready();
+    world.garden.apply(&[shoot.build()]);
+    let (plane, seed) = (technical_id(NAME), &world.seed);
+    let has_server = || seed.get("apps", "deployments", &plane, "kube-apiserver").is_some();
+    wait_for_task(&world, "Waiting until extension resources handled before kube-apiserver are ready");
+    assert!(!has_server());
+    assert_eq!(seed.store().names(GROUP, EXTENSIONS, &plane), ["early"]);
+    answer_in(&world, EXTENSIONS, (&plane, "early"), None);
+    answer_in(&world, EXTENSIONS, (&plane, "plain"), None);
+    // No host has joined.
+    answer_in(&world, EXTENSIONS, (&plane, "late"), None);
+    wait_until_created(&world.garden, PLACE);
+
+    let confirmed = json!({"metadata": {"annotations": {"confirmation.gardener.cloud/deletion": "true"}}});
+    world.garden.merge(CORE, "shoots", PLACE, &confirmed);
+    let client = world.garden.client();
+    client.delete(&SHOOT, &Key::new(PLACE.0, PLACE.1), &DeleteParams::default()).unwrap();
+    let release = |name: &str| {
+        seed.wait_for(&format!("the deletion of {name}"), |seed| {
+            let object = seed.get(GROUP, EXTENSIONS, &plane, name)?;
+            object["metadata"]["deletionTimestamp"].is_string().then_some(())
+        });
+        let serves = has_server();
+        seed.merge(GROUP, EXTENSIONS, (&plane, name), &json!({"metadata": {"finalizers": null}}));
+        serves
+    };
+    assert!(release("late") && release("plain"));
+    assert!(!release("early"));
+    world.garden.wait_for("the end of the Shoot", |garden| {
+        garden.get(CORE, "shoots", PLACE.0, PLACE.1).is_none().then_some(())
+    });
+    agent.stop();
+}
+
+/// Its owner changes the pools: proxies of a version that no pool has any more go.
+#[test]
+fn pools_change() {
+    let world = World::start(&Options::new("shoot-pools"));
+    let site = world.site();
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = created_with(&world, &site, (Nodes::Hosts, shoot));
+    let proxies = || {
+        let mut all =
+            world.seed.store().names("resources.gardener.cloud", "managedresources", &technical_id(NAME));
+        all.retain(|name| name.starts_with("shoot-core-kube-proxy-"));
+        all
+    };
+    assert_eq!(proxies(), ["shoot-core-kube-proxy-pool-v1.34.3"]);
+    let machine = json!({"type": "host"});
+    let pools = |second: Value| {
+        let mut all = vec![json!({"name": "pool", "machine": machine, "minimum": 1, "maximum": 1})];
+        all.extend(second.is_object().then_some(second));
+        world.garden.merge(CORE, "shoots", PLACE, &json!({"spec": {"provider": {"workers": all}}}));
+        wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+    };
+    pools(json!({"name": "other", "machine": machine, "minimum": 0, "maximum": 1}));
+    assert_eq!(proxies(), ["shoot-core-kube-proxy-other-v1.34.3", "shoot-core-kube-proxy-pool-v1.34.3"]);
+    pools(Value::Null);
+    world.seed.wait_for("the end of the proxies of the other pool", |_| {
+        (proxies() == ["shoot-core-kube-proxy-pool-v1.34.3"]).then_some(())
+    });
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
 }
