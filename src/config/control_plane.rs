@@ -44,6 +44,15 @@ pub(crate) enum EtcdMode {
     Druid,
 }
 
+/// Field `edge.tunnel` of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tunnel {
+    /// Agents on the nodes connect to a server beside each API server.
+    Konnectivity,
+    /// The pods of the seed reach nodes and pods of Shoots at their addresses.
+    Direct,
+}
+
 /// The volume of an etcd at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdVolume {

@@ -374,4 +374,5 @@ const EDGE: &[Field] = &[
     field("edge.exposure.annotations", Texts).rule(AnnotationKeys),
     field("edge.hosts.types", List),
     field("edge.hosts.types[]", Text).rule(Required),
+    field("edge.tunnel", Text).default(r#""Konnectivity""#).rule(OneOf(&["Konnectivity", "Direct"])),
 ];

@@ -11,7 +11,7 @@ use crate::api::meta::Key;
 use crate::base::log::LogFormat;
 use crate::base::sorted::SortedMap;
 
-use super::control_plane::{Etcd, Exposure};
+use super::control_plane::{Etcd, Exposure, Tunnel};
 pub(crate) use super::controllers::{Controllers, ManagedSeedController, ShootController};
 use super::features;
 use super::read::FieldReader;
@@ -184,6 +184,8 @@ pub struct Edge {
     pub(crate) exposure: Exposure,
     /// The types of infrastructure whose nodes are hosts of the site: no extension makes them.
     pub(crate) host_types: Vec<String>,
+    /// How API servers of Shoots reach nodes and pods.
+    pub(crate) tunnel: Tunnel,
 }
 
 /// Field `edge.components` of the configuration.
@@ -415,6 +417,7 @@ impl Edge {
                 .items("hosts.types")
                 .filter_map(|item| item.value().as_str().map(str::to_owned))
                 .collect(),
+            tunnel: if r.str("tunnel") == "Direct" { Tunnel::Direct } else { Tunnel::Konnectivity },
         }
     }
 }

@@ -5,10 +5,15 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::api::gardener::{ControllerInstallation, ControllerRegistration, INSTALLATION_FINALIZER};
+use crate::api::meta::text;
 
 /// The option with the types that the agent serves.
 const OPTION: &str = "edge.hosts.types";
+/// The beginning of the finalizers of extensions.
+const EXTENSION_FINALIZERS: &str = "extensions.gardener.cloud/";
 /// The kinds whose type names the provider of the nodes.
 const KINDS: [&str; 2] = ["Infrastructure", "Worker"];
 
@@ -93,9 +98,20 @@ pub(crate) fn unclear(
     })
 }
 
+/// Why the nodes of a Shoot cannot be hosts of the site, from its Infrastructure: an extension has made it, and still holds it.
+pub(crate) fn held_by_extension(infrastructure: &Value) -> Option<String> {
+    let finalizers = infrastructure["metadata"]["finalizers"].as_array().into_iter().flatten();
+    let holder = finalizers.map(text).find(|finalizer| finalizer.starts_with(EXTENSION_FINALIZERS))?;
+    let type_name = text(&infrastructure["spec"]["type"]);
+    Some(format!(
+        "{OPTION} names {type_name}, but an extension has made the nodes of this Shoot (its Infrastructure has finalizer {holder}): \
+         remove the type from {OPTION} and give the registration its deployment again, or delete the Shoots of this type first"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use crate::base::json::json;
 
     use super::*;
 
@@ -108,6 +124,21 @@ mod tests {
         let object = json!({"metadata": {"name": "i"},
             "spec": {"registrationRef": {"name": "r"}, "deploymentRef": deployment}});
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn an_extension_holds_what_it_has_made() {
+        let of = |finalizers: &Value| {
+            held_by_extension(&json!({"metadata": {"finalizers": finalizers}, "spec": {"type": "local"}}))
+        };
+        assert_eq!(of(&Value::Null), None);
+        assert_eq!(of(&json!(["example.org/other"])), None);
+        let why = of(&json!(["extensions.gardener.cloud/provider-local"])).unwrap();
+        assert!(
+            why.contains("names local") && why.contains("finalizer extensions.gardener.cloud/provider-local"),
+            "{why}"
+        );
+        assert_eq!(held_by_extension(&Value::Null), None, "a Shoot that is new");
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) struct Facts {
     pub(crate) operation: Operation,
     /// The Shoot has pools of workers.
     pub(crate) has_workers: bool,
+    /// A tunnel leads to its nodes: `edge.tunnel`.
+    pub(crate) has_tunnel: bool,
     /// Its nodes have kube-proxy: `spec.kubernetes.kubeProxy.enabled` is not false.
     pub(crate) has_kube_proxy: bool,
     /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
@@ -46,13 +48,14 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The facts of an operation. `found` is what it finds in the seed.
+    /// The facts of an operation, where `edge.tunnel` is its default. `found` is what it finds in the seed.
     pub(crate) fn new(operation: Operation, shoot: &Value, view: &ShootView, found: Found) -> Self {
         let rotations = &view.rotations;
         let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
         Self {
             operation,
             has_workers: view.has_workers,
+            has_tunnel: view.has_workers,
             has_kube_proxy: view.kubernetes["kubeProxy"]["enabled"] != false,
             is_hibernated: view.wants_hibernation
                 && matches!(operation, Operation::Create | Operation::Reconcile),

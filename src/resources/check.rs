@@ -18,12 +18,12 @@ use super::removal::selector;
 use super::remove::warnings;
 use super::session::{Own, Session, managed_resource};
 use super::status::{Present, with_status};
-use super::target::TargetCluster;
+use super::target::{Class, TargetCluster};
 use super::trigger::is_checked;
 use super::{ApplierContext, later};
 use crate::api::condition::{Condition, ConditionStatus, status_of};
 use crate::api::core::POD;
-use crate::api::meta::{Key, Metadata, annotation};
+use crate::api::meta::{Key, Metadata, annotation, text};
 use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
 use crate::base::sorted::{SortedMap, SortedSet};
@@ -38,6 +38,10 @@ pub struct ChecksReconciler(pub(super) Arc<ApplierContext>);
 
 impl Reconciler for ChecksReconciler {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
+        if let Some(outcome) = self.0.check_calm(key, cx)? {
+            return Ok(outcome);
+        }
+        self.0.calm.forget(key);
         let mut permit = self.0.memory.permit();
         let own = managed_resource(&self.0.client, key, &mut permit).map_err(Error::into_failure)?;
         let raw = match own {
@@ -62,7 +66,11 @@ impl Reconciler for ChecksReconciler {
         let found = look(session, present, &resource.status.resources).map_err(Error::into_failure)?;
         let next = with_status(&raw, &found, None);
         let again = again(&found, present.now, period);
-        session.write_status(raw, &next).map_err(Error::into_failure)?;
+        let written = session.write_status(raw, &next).map_err(Error::into_failure)?;
+        if found.iter().all(is_calm) {
+            let version = text(&written["metadata"]["resourceVersion"]);
+            self.0.calm.remember(key, version, &resource.status.resources, cx.clock.mono());
+        }
         // Watches of the objects wake this controller. Changes that they miss are found with the next full apply.
         let is_covered = again == period && self.0.covers(&target, &resource.status.resources, session);
         Ok(super::jittered(if is_covered { self.0.settings.sync_period } else { again }))
@@ -70,6 +78,38 @@ impl Reconciler for ChecksReconciler {
 }
 
 impl ApplierContext {
+    /// Checks a ManagedResource that was calm and has not changed since. `None` if it must be read, because it is not known, or
+    /// one of its objects is not well any more.
+    fn check_calm(
+        &self,
+        key: &Key,
+        cx: &ReconcileContext,
+    ) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
+        let Some(head) = self.lanes().and_then(|lanes| lanes.managed.get(key)) else { return Ok(None) };
+        let (metadata, class, now) = (&head.metadata, &head.spec.class, cx.clock.mono());
+        let Some(known) = self.calm.find(key, &metadata.resource_version, now) else { return Ok(None) };
+        let is_ours = |target: &Arc<TargetCluster>| is_checked(target.class, metadata, class);
+        let Some(target) = self.targets.of(metadata, class).filter(is_ours) else { return Ok(None) };
+        // The seed has lists of its objects.
+        let is_whole = known.is_whole_due || target.class == Class::Seed;
+        let mut objects = known.objects;
+        if !is_whole {
+            objects.retain(|object| is_read(&object.api_version, &object.kind));
+        }
+        let session = self.session(&target, cx);
+        let present = Present { conditions: &[], now: cx.clock.now() };
+        let found = look(session, present, &objects).map_err(Error::into_failure)?;
+        if !found.iter().all(is_calm) {
+            return Ok(None);
+        }
+        if is_whole {
+            self.calm.looked(key, now);
+        }
+        let is_covered = self.covers(&target, &objects, session);
+        let period = if is_covered { self.settings.sync_period } else { self.settings.check_period };
+        Ok(Some(super::jittered(period)))
+    }
+
     /// Whether changes of all these objects are noticed without polling. Kinds that are not listed yet are
     /// listed from now on.
     fn covers(&self, target: &Arc<TargetCluster>, objects: &[ObjectReference], session: Session<'_>) -> bool {
@@ -88,14 +128,17 @@ impl ApplierContext {
     }
 }
 
+/// Whether a condition says that all is well.
+fn is_calm(condition: &Condition) -> bool {
+    let calm = if condition.kind == PROGRESSING { ConditionStatus::False } else { ConditionStatus::True };
+    condition.status == calm
+}
+
 /// The shortest time between two checks of the objects of one ManagedResource.
 const AGAIN_MIN: Duration = Duration::from_secs(2);
 
 /// When to check again: soon after a failure or progress, then less and less often.
 fn again(found: &[Condition], now: Timestamp, period: Duration) -> Duration {
-    let is_calm = |c: &Condition| {
-        c.status == if c.kind == PROGRESSING { ConditionStatus::False } else { ConditionStatus::True }
-    };
     let moved_at = |c: &Condition| c.last_update_time.max(c.last_transition_time);
     let age = found.iter().filter(|c| !is_calm(c)).map(|c| now.since(moved_at(c))).min();
     age.map_or(period, |age| age.max(AGAIN_MIN).min(period))

@@ -10,7 +10,7 @@
 //! `decode` plans what to do with them, `order` sorts them, `memory` checks whether there is room, `removal` decides
 //! about objects that left the set, `merge` combines a desired and a live object into the one to write, `unchanged`
 //! skips writes without effect. `workload` notices changes of applied workloads at once, `inventory` notices changes of
-//! other kinds periodically; `health` and `progress` check applied objects, `garbage` collects Secrets and ConfigMaps
+//! other kinds periodically; `health` and `progress` check applied objects, `calm` remembers those that are well, `garbage` collects Secrets and ConfigMaps
 //! that nothing refers to any more. Only `reconcile`, `apply`, `remove`, `check`, `inventory` and `garbage` send
 //! requests to a server; the rest is pure.
 
@@ -26,8 +26,10 @@ use crate::runtime::marks::Marks;
 use crate::runtime::pool::Lane;
 use crate::runtime::queue::{RETRY_DEFAULT, Retry};
 use crate::runtime::source::WatchSource;
+use crate::runtime::store::Store;
 
 mod apply;
+mod calm;
 mod check;
 mod decode;
 mod error;
@@ -101,7 +103,8 @@ pub(crate) fn add(
     let lane = group.lane("managedresource-inventory", 1, retry);
     let collect = group.lane("garbage-collector", 1, RETRY_DEFAULT);
     collect.add(garbage::key(""));
-    let lanes = Lanes { apply, check, list: lane.clone(), collect: collect.clone() };
+    let managed = managed.store().clone();
+    let lanes = Lanes { managed, apply, check, list: lane.clone(), collect: collect.clone() };
     *resources.0.lanes.lock().ignore_poison() = Some(lanes);
     group.run(lane, InventoryReconciler(Arc::clone(&resources.0)));
     group.run(collect, resources.garbage_collector());
@@ -167,13 +170,15 @@ struct ApplierContext {
     memory: memory::MemoryBudget,
     settings: ApplierSettings,
     workloads: workload::Workloads,
+    calm: calm::CalmResources,
     /// Set once they run.
     lanes: Mutex<Option<Lanes>>,
 }
 
-/// The queues: ManagedResources to apply and to check, kinds to list, and clusters to collect garbage in.
+/// The known ManagedResources, and the queues: those to apply and to check, kinds to list, and clusters to collect garbage in.
 #[derive(Clone, Debug)]
 struct Lanes {
+    managed: Store<ManagedResourceHead>,
     apply: Lane,
     check: Lane,
     list: Lane,
@@ -204,6 +209,7 @@ impl ManagedResourceApplier {
             memory: memory::MemoryBudget::default(),
             settings,
             workloads: workload::Workloads::default(),
+            calm: calm::CalmResources::default(),
             lanes: Mutex::default(),
         }))
     }

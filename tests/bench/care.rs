@@ -28,7 +28,7 @@ const FLOWS: usize = 10;
 const PSS_WITH_FLOWS_MAX: u64 = 35_000_000;
 /// Requests of all parts of the agent per minute, for each Shoot. They are a test instead of processor time, which
 /// depends on the machine and on what runs beside.
-const SEED_REQUESTS_MAX: f64 = 10.0;
+const SEED_REQUESTS_MAX: f64 = 3.0;
 const SHOOT_REQUESTS_MAX: f64 = 6.0;
 /// Those about nodes in addition.
 const NODE_REQUESTS_MAX: f64 = 2.0;

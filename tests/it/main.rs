@@ -101,6 +101,7 @@ mod story_shoot_move_again;
 mod story_shoot_move_crash;
 mod story_shoot_move_druid;
 mod story_shoot_move_faults;
+mod story_shoot_move_pool;
 mod story_shoot_move_store;
 mod story_shoot_move_told;
 mod story_shoot_others;

@@ -111,7 +111,9 @@ fn shoots_that_cannot_be_served_are_not_touched() {
 
     let workers = json!([{"name": "a", "minimum": 1, "maximum": 1, "machine": {"type": "none"}}]);
     let with_workers = |name: &str| {
-        let shoot = ShootObject::workerless(name).with("/spec/provider/workers", workers.clone());
+        let shoot = ShootObject::workerless(name)
+            .with("/spec/provider/workers", workers.clone())
+            .with("/spec/credentialsBindingName", "b");
         shoot.with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
     };
     let succeeded = json!({"type": "Reconcile", "state": "Succeeded", "progress": 100, "description": "d",
@@ -135,7 +137,7 @@ fn shoots_that_cannot_be_served_are_not_touched() {
             is_said.then(|| status.clone())
         })
     };
-    let fresh = says("fresh", "cannot serve Shoots with workers");
+    let fresh = says("fresh", "does not serve Shoots with workers");
     assert_eq!((text(&fresh, "/lastOperation/state"), text(&fresh, "/uid")), ("Error", ""));
     // It is a problem, and does not look like one in progress.
     let page = wait_for("both problems", || {
@@ -143,8 +145,8 @@ fn shoots_that_cannot_be_served_are_not_touched() {
         let told = ["fresh", "old"].map(|name| format!("Shoot {PROJECT_NAMESPACE}/{name}"));
         told.iter().all(|name| page.contains(name)).then_some(page)
     });
-    assert!(page.contains("Create Error: This gardenlet cannot serve Shoots with workers"), "{page}");
-    let old = says("old", "cannot serve Shoots with workers");
+    assert!(page.contains("Create Error: This gardenlet does not serve Shoots with workers"), "{page}");
+    let old = says("old", "does not serve Shoots with workers");
     assert_eq!(old["lastOperation"]["state"], "Error");
     // Without its keys, it would become another cluster.
     let comes = says("comes", "the garden has no ShootState");
@@ -181,6 +183,7 @@ fn doctor_names_shoots_that_cannot_be_served() {
     assert!(!desk.doctor().1.contains("with workers"));
     let workers = json!([{"name": "a", "minimum": 1, "maximum": 1, "machine": {"type": "none"}}]);
     let shoot = ShootObject::workerless("w").bound_to(world.name).with("/spec/provider/workers", workers);
+    let shoot = shoot.with("/spec/credentialsBindingName", "b");
     world.garden.apply(&[shoot
         .with("/spec/networking", json!({"type": "calico", "services": object::SERVICES}))
         .build()]);

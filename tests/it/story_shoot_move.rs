@@ -36,7 +36,12 @@ impl Identity {
 
 /// A Shoot on the first seed, with objects of its owner.
 pub(crate) fn created(stage: &Stage) -> Identity {
-    stage.garden().apply(&[ShootObject::workerless(NAME).bound_to(stage.a.name()).build()]);
+    created_of(stage, ShootObject::workerless(NAME))
+}
+
+/// The same of another Shoot.
+pub(crate) fn created_of(stage: &Stage, shoot: ShootObject) -> Identity {
+    stage.garden().apply(&[shoot.bound_to(stage.a.name()).build()]);
     stage.until("Create Succeeded 100");
     let owner = stage.owner();
     owner::wait_until_admitted(stage.garden(), &owner);

@@ -11,7 +11,7 @@ use crate::story_seed_objects::answer_in;
 use crate::story_shoot_delete::Scene;
 use crate::story_shoot_others::wait_for_task;
 use crate::story_shoot_rotation::{ask_for, created_with, wait_for_phases};
-use crate::world::{CORE, Options, World};
+use crate::world::{CORE, MANAGED_RESOURCES, Options, World};
 use support::api::subresource::UNREACHED;
 use support::garden::prepare;
 use support::json::{list, text};
@@ -184,6 +184,42 @@ fn extensions_of_a_shoot_with_a_pool_work_at_their_time() {
     agent.stop();
 }
 
+/// Where the network of the seed leads to the nodes, nothing else must. The tunnel goes and comes with its option.
+#[test]
+fn a_flat_network_needs_no_tunnel() {
+    let world = World::start(&Options::new("shoot-flat"));
+    let site = world.site();
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = created_with(&world, &site, (Nodes::Hosts, shoot));
+    let (plane, seed) = (technical_id(NAME), &world.seed);
+    let tunnel = || {
+        let server = seed.get("apps", "deployments", &plane, "kube-apiserver").unwrap();
+        let service = seed.get("", "services", &plane, "kube-apiserver-exposure").unwrap();
+        let arguments = list(&server, "/spec/template/spec/containers/0/args");
+        [
+            list(&server, "/spec/template/spec/containers").len() == 2,
+            arguments
+                .iter()
+                .any(|a| a.as_str().is_some_and(|a| a.starts_with("--egress-selector-config-file"))),
+            list(&service, "/spec/ports").iter().any(|port| port["name"] == "tunnel"),
+            seed.get(MANAGED_RESOURCES, "managedresources", &plane, "shoot-core-konnectivity-agent")
+                .is_some(),
+        ]
+    };
+    assert_eq!(tunnel(), [true; 4]);
+    agent.stop();
+    let mut config = Nodes::Hosts.config(&world);
+    for (kind, expected) in [("Direct", [false; 4]), ("Konnectivity", [true; 4])] {
+        config["edge"]["tunnel"] = json!(kind);
+        let agent = world.agent_of(&site, &config);
+        agent.launch();
+        seed.wait_for(kind, |_| (tunnel() == expected).then_some(()));
+        wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+        agent.stop();
+    }
+    assert_eq!(site.complaints(), Vec::<String>::new());
+}
+
 /// Its owner changes the pools: proxies of a version that no pool has any more go.
 #[test]
 fn pools_change() {
@@ -192,8 +228,7 @@ fn pools_change() {
     let shoot = Nodes::Hosts.shoot(&world, NAME);
     let agent = created_with(&world, &site, (Nodes::Hosts, shoot));
     let proxies = || {
-        let mut all =
-            world.seed.store().names("resources.gardener.cloud", "managedresources", &technical_id(NAME));
+        let mut all = world.seed.store().names(MANAGED_RESOURCES, "managedresources", &technical_id(NAME));
         all.retain(|name| name.starts_with("shoot-core-kube-proxy-"));
         all
     };
@@ -213,4 +248,38 @@ fn pools_change() {
     });
     assert_eq!(site.complaints(), Vec::<String>::new());
     agent.stop();
+}
+
+#[test]
+fn xxx_requests() {
+    for nodes in [Nodes::Nobody, Nodes::Hosts] {
+        let world = World::start(&Options::new("shoot-requests"));
+        let site = world.site();
+        let shoot = nodes.shoot(&world, NAME);
+        let agent = created_with(&world, &site, (nodes, shoot));
+        let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
+        world.skip(std::time::Duration::from_secs(180));
+        let (a, b) = (cluster.request_count(), world.seed.request_count());
+        world.skip(std::time::Duration::from_secs(300));
+        let mut counts = std::collections::BTreeMap::<String, usize>::new();
+        for (what, all) in [("shoot", cluster.requests_since(a)), ("seed", world.seed.requests_since(b))] {
+            for r in all {
+                if r.user == "admin" || r.user == "system:health" || r.info.resource == "leases" {
+                    continue;
+                }
+                *counts
+                    .entry(format!(
+                        "{what} {} {} {} {}",
+                        r.user, r.info.verb, r.info.resource, r.info.subresource
+                    ))
+                    .or_default() += 1;
+                *counts.entry(format!("{what} all")).or_default() += 1;
+            }
+        }
+        eprintln!("{nodes:?} in 5 min");
+        for (k, v) in counts {
+            eprintln!("  {v} {k}");
+        }
+        agent.stop();
+    }
 }

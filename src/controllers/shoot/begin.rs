@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::api::gardener::{BASTION, OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
+use crate::config::control_plane::Tunnel;
 use crate::extension::problem;
 use crate::flow::{Failed, ReportPacer, TaskError};
 use crate::format::view;
@@ -110,7 +111,9 @@ impl ShootReconciler {
                 inputs.state = Some(state::needed(&self.env.garden, &key)?);
             }
         }
-        Ok(Facts::new(operation, shoot, view, found))
+        let mut facts = Facts::new(operation, shoot, view, found);
+        facts.has_tunnel &= self.env.settings.edge.tunnel == Tunnel::Konnectivity;
+        Ok(facts)
     }
 
     /// A Bastion belongs to the seed that the Shoot leaves.

@@ -24,8 +24,8 @@ pub(crate) const BLOCKED_AGAIN: Duration = Duration::from_secs(15);
 /// When to check again whether a Shoot may leave this seed. The garden looks at the other seed this often.
 const CONFIRMED_AGAIN: Duration = Duration::from_secs(5);
 /// Why a Shoot with workers of another kind is not touched.
-pub(crate) const HAS_WORKERS: &str = "This gardenlet cannot serve Shoots with workers of this type of infrastructure and leaves everything as it \
-    is. Let a gardenlet of Gardener serve the Shoot, or make one without workers.";
+pub(crate) const HAS_WORKERS: &str = "This gardenlet does not serve Shoots with workers of this type of infrastructure, and leaves everything as it \
+    is. If the nodes are hosts of the site, add the type to edge.hosts.types. Otherwise let a gardenlet of Gardener serve the Shoot.";
 
 const CONFIRM_FORCE: &str = "confirmation.gardener.cloud/force-deletion";
 /// The constraint with which gardener-controller-manager says whether the other seed is ready.

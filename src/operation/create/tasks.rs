@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::api::core::POD;
+use crate::api::extensions::INFRASTRUCTURE;
 use crate::api::gardener::SHOOT;
 use crate::api::meta::{Key, Metadata};
 use crate::extension::{hosts, problem, required};
@@ -27,7 +28,10 @@ pub(crate) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<TaskSt
     let installations = work.env.installations.values();
     if work.view.has_workers {
         let host_types = &work.env.settings.edge.host_types;
-        if let Some(why) = hosts::unclear(&work.view.provider, &registrations, &installations, host_types) {
+        let unclear = hosts::unclear(&work.view.provider, &registrations, &installations, host_types);
+        let key = Key::new(work.plane(), work.view.name.as_str());
+        let infrastructure = work.env.seed.find::<Value>(&INFRASTRUCTURE, &key)?.unwrap_or_default();
+        if let Some(why) = unclear.or_else(|| hosts::held_by_extension(&infrastructure)) {
             return Err(problem(why));
         }
     }

@@ -216,6 +216,8 @@ impl Server {
 
     /// A host of a pool joins, unless it is there: it is ready, and everything runs on it.
     pub fn join(&self, name: &str, pool: &str) {
+        self.life().has_nodes = true;
+        self.share();
         if self.cluster.get("", "nodes", "", name).is_some() {
             return;
         }
@@ -225,8 +227,6 @@ impl Server {
         self.cluster.create("v1", "nodes", &json!({"metadata": {"name": name, "labels": labels}}));
         let status = json!({"status": {"conditions": [ready], "nodeInfo": {"kubeletVersion": version}}});
         self.cluster.merge_status("", "nodes", ("", name), &status);
-        self.life().has_nodes = true;
-        self.share();
     }
 
     fn renew_lease(&self) {

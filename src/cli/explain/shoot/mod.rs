@@ -379,7 +379,7 @@ mod tests {
             ),
             (
                 shoot(none(), workers, none()),
-                "never reconciled: This gardenlet cannot serve Shoots with workers",
+                "never reconciled: This gardenlet does not serve Shoots with workers",
             ),
             (
                 shoot(json!({"shoot.gardener.cloud/ignore": "true"}), on(none()), last("Succeeded")),

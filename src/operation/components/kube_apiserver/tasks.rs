@@ -249,7 +249,7 @@ fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     // Kubeconfigs name the port that the Shoot had on the other seed.
     let port = work.facts.restores().then(|| addresses::advertised_port(&work.shoot)).flatten();
     let settings = &work.env.settings.edge.exposure;
-    let needs = exposure::ExposureNeeds { port, has_tunnel: work.view.has_workers };
+    let needs = exposure::ExposureNeeds { port, has_tunnel: work.facts.has_tunnel };
     let (exposed, tunnel_port) = exposure::ensure(&work.env.seed, &work.view.technical_id, settings, needs)?;
     match exposed {
         exposure::Exposed::Waiting(step) => Ok(step),

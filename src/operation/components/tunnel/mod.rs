@@ -5,11 +5,12 @@
 //! runs on; the server believes it, because all agents have the same certificate.
 
 use crate::api::core::CONFIG_MAP;
+use crate::api::meta::Key;
 use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::components::archive;
 use crate::components::content::{annotate_references, name, name_volumes, push, unique_config_map};
-use crate::components::managed::{Managed, manifests, unique_secret};
+use crate::components::managed::{self, Managed, manifests, unique_secret};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::yaml::{self, Dialect};
 use crate::pki::issue::{KeyUsage, ServerNames};
@@ -46,14 +47,18 @@ pub(super) static COMPONENT: Component = Component {
             only_in_the_log,
         )
         .after(&["Deploying control plane namespace"])
-        .when(|facts| facts.has_workers && facts.completes_authorities() && !facts.sleeps)
+        .when(|facts| facts.has_tunnel && facts.completes_authorities() && !facts.sleeps)
         .retrying(FIVE_SECONDS, FIVE_MINUTES),
         Row::new("Deploying konnectivity-agent system component", deploy, |seen| {
             seen.written(MANAGED_RESOURCE)
         })
         .after(&["Initializing connection to Shoot", "Waiting until shoot namespaces have been reconciled"])
-        .when(|facts| facts.has_workers && facts.is_awake())
+        .when(|facts| facts.has_tunnel && facts.is_awake())
         .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Deleting konnectivity-agent system component", delete, only_in_the_log)
+            .after(&["Waiting until shoot namespaces have been reconciled"])
+            .when(|facts| facts.has_workers && !facts.has_tunnel)
+            .retrying(FIVE_SECONDS, SHORT),
         Row::new(
             "Waiting until the Kubernetes API server can connect to the Shoot workers",
             probe::wait,
@@ -61,6 +66,7 @@ pub(super) static COMPONENT: Component = Component {
         )
         .after(&[
             "Deploying konnectivity-agent system component",
+            "Deleting konnectivity-agent system component",
             "Deploying shoot system resources",
             "Deploying kube-proxy system component",
             "Deploying CoreDNS system component",
@@ -91,6 +97,9 @@ fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate>
 }
 
 fn beside_server(work: &Work, replicas: i64) -> Result<Option<ServerAddition>, Failed> {
+    if !work.facts.has_tunnel {
+        return Ok(None);
+    }
     let made = work.secrets()?;
     Ok(Some(addition(&ServerInput {
         namespace: work.plane(),
@@ -156,6 +165,12 @@ fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let image = work.env.images.find(AGENT, &work.view.kubernetes_version)?;
     let objects = agents(work.plane(), &outside.host, port, &image, &files)?;
     managed_resource::deploy(work, &objects)
+}
+
+/// The nodes are reached without it now.
+fn delete(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    managed::remove(&work.env.seed, &Key::new(work.plane(), MANAGED_RESOURCE))?;
+    Ok(TaskStep::Done)
 }
 
 /// The agents in the cluster of the Shoot. `files` are their certificate and the CAs of the server.

@@ -1,0 +1,170 @@
+//! ManagedResources whose objects were healthy and rolled out at their last check. While their version is the same, a check
+//! needs only the names of their objects, and those are here: the ManagedResource itself is not read again.
+//!
+//! Shoots have the same objects, except for names with digests. Equal lists are stored once.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::api::meta::Key;
+use crate::api::resources::ObjectReference;
+use crate::base::clock::Mono;
+use crate::base::lock::IgnorePoison;
+use crate::base::sorted::{SortedMap, SortedSet};
+
+/// How often the objects of a Shoot are looked for that are healthy if they exist. Workloads are checked each time.
+const WHOLE_EVERY: Duration = Duration::from_secs(300);
+
+#[derive(Debug)]
+struct Calm {
+    /// The version of the ManagedResource.
+    version: Box<str>,
+    /// A line per object, with tabs between its fields.
+    objects: Arc<str>,
+    /// When all objects were looked for the last time.
+    whole: Mono,
+}
+
+#[derive(Debug, Default)]
+struct CalmState {
+    all: SortedMap<Key, Calm>,
+    lists: SortedSet<Arc<str>>,
+}
+
+impl CalmState {
+    fn forget(&mut self, key: &Key) {
+        let Some(calm) = self.all.remove(key) else { return };
+        // One here, one in the set.
+        if Arc::strong_count(&calm.objects) == 2 {
+            self.lists.remove(&calm.objects);
+        }
+    }
+}
+
+/// All of them. Cheap for many Shoots.
+#[derive(Debug, Default)]
+pub(super) struct CalmResources(Mutex<CalmState>);
+
+/// What a check needs to know about one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct KnownObjects {
+    pub(super) objects: Vec<ObjectReference>,
+    /// Objects that are healthy if they exist must be looked for, too.
+    pub(super) is_whole_due: bool,
+}
+
+impl CalmResources {
+    fn lock(&self) -> MutexGuard<'_, CalmState> {
+        // Both maps change together, by calls that cannot panic in between.
+        self.0.lock().ignore_poison()
+    }
+
+    /// The objects of a ManagedResource that is calm in this version.
+    pub(super) fn find(&self, key: &Key, version: &str, now: Mono) -> Option<KnownObjects> {
+        let (text, whole) = {
+            let state = self.lock();
+            let calm = state.all.get(key).filter(|calm| *calm.version == *version)?;
+            (calm.objects.clone(), calm.whole)
+        };
+        Some(KnownObjects {
+            objects: text.lines().filter_map(read).collect(),
+            is_whole_due: now.saturating_sub(whole) >= WHOLE_EVERY,
+        })
+    }
+
+    /// All objects of a ManagedResource were found, and are healthy and rolled out.
+    pub(super) fn remember(&self, key: &Key, version: &str, objects: &[ObjectReference], now: Mono) {
+        let mut text = String::new();
+        for ObjectReference { api_version, kind, namespace, name, .. } in objects {
+            text.extend([api_version, "\t", kind, "\t", namespace, "\t", name, "\n"]);
+        }
+        let mut state = self.lock();
+        state.forget(key);
+        // A name with a separator does not come from an API server.
+        let parsed: Option<Vec<ObjectReference>> = text.lines().map(read).collect();
+        if version.is_empty() || parsed.is_none_or(|parsed| parsed.len() != objects.len()) {
+            return;
+        }
+        let text = Arc::from(text);
+        let objects = state.lists.get(&text).cloned().unwrap_or(text);
+        state.lists.insert(objects.clone());
+        state.all.insert(key.clone(), Calm { version: version.into(), objects, whole: now });
+    }
+
+    /// All objects of a calm ManagedResource were looked for.
+    pub(super) fn looked(&self, key: &Key, now: Mono) {
+        if let Some(calm) = self.lock().all.get_mut(key) {
+            calm.whole = now;
+        }
+    }
+
+    /// It is not calm any more, or gone.
+    pub(super) fn forget(&self, key: &Key) {
+        self.lock().forget(key);
+    }
+}
+
+fn read(line: &str) -> Option<ObjectReference> {
+    let mut fields = line.split('\t').map(str::to_owned);
+    let mut next = || fields.next();
+    let object = ObjectReference {
+        api_version: next()?,
+        kind: next()?,
+        namespace: next()?,
+        name: next()?,
+        ..ObjectReference::default()
+    };
+    fields.next().is_none().then_some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str) -> ObjectReference {
+        ObjectReference {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            namespace: "kube-system".into(),
+            name: name.into(),
+            ..ObjectReference::default()
+        }
+    }
+
+    fn at(seconds: u64) -> Mono {
+        Mono::default() + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn what_is_known_belongs_to_one_version() {
+        let calm = CalmResources::default();
+        let (key, other) = (Key::new("shoot--p--a", "m"), Key::new("shoot--p--b", "m"));
+        let cluster_scoped = ObjectReference { namespace: String::new(), ..object("b") };
+        let objects = [object("a"), cluster_scoped];
+        calm.remember(&key, "7", &objects, at(0));
+        calm.remember(&other, "8", &objects, at(0));
+        assert_eq!(calm.lock().lists.len(), 1, "equal lists are stored once");
+        let found = calm.find(&key, "7", at(299)).unwrap();
+        assert_eq!((found.objects.as_slice(), found.is_whole_due), (&objects[..], false));
+        assert!(calm.find(&key, "7", at(300)).unwrap().is_whole_due);
+        calm.looked(&key, at(300));
+        assert!(!calm.find(&key, "7", at(400)).unwrap().is_whole_due);
+        assert_eq!(calm.find(&key, "9", at(0)), None, "it has changed");
+        calm.forget(&key);
+        assert_eq!((calm.find(&key, "7", at(0)), calm.lock().lists.len()), (None, 1));
+        calm.forget(&other);
+        assert_eq!(calm.lock().lists.len(), 0);
+    }
+
+    #[test]
+    fn names_that_cannot_be_kept_are_read_each_time() {
+        let calm = CalmResources::default();
+        let key = Key::new("n", "m");
+        for name in ["a\tb", "a\nb"] {
+            calm.remember(&key, "1", &[object(name)], at(0));
+            assert_eq!(calm.find(&key, "1", at(0)), None, "{name:?}");
+        }
+        calm.remember(&key, "1", &[], at(0));
+        assert_eq!(calm.find(&key, "1", at(0)).unwrap().objects, []);
+    }
+}
