@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -96,6 +97,14 @@ fn unread(
     Ok(())
 }
 
+/// How long a ManagedResource is new. The account of its pods may come from another one that is just being applied.
+const NEW_FOR: Duration = Duration::from_secs(60);
+
+/// When to look again for the accounts of pods that did not exist: soon at first, before there are pods that would be replaced.
+fn open_again(age: Duration, usual: Duration) -> Duration {
+    if age < NEW_FOR { usual.min(Duration::from_secs(2)) } else { usual }
+}
+
 struct ApplyRound<'a> {
     shared: &'a ApplierContext,
     session: Session<'a>,
@@ -161,7 +170,10 @@ impl ApplyRound<'_> {
         let applied = Applied { references: &plan.references, checksum: &plan.checksum, generation };
         self.write(self.present().applied(plan.problems.text()), Some(applied))?;
         let settings = &self.shared.settings;
-        Ok(super::jittered(if is_open { settings.check_period } else { settings.sync_period }))
+        let age =
+            self.session.cx.clock.now().since(self.resource.metadata.creation_timestamp.unwrap_or_default());
+        let again = if is_open { open_again(age, settings.check_period) } else { settings.sync_period };
+        Ok(super::jittered(again))
     }
 
     /// Adds our finalizer and removes the operation annotation.
@@ -365,5 +377,17 @@ impl<'de> Visitor<'de> for SecretDataEntries {
             }
         }
         Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_accounts_are_looked_for_soon_while_all_is_new() {
+        let s = Duration::from_secs;
+        assert_eq!([0, 59, 60].map(|age| open_again(s(age), s(45))), [s(2), s(2), s(45)]);
+        assert_eq!(open_again(s(1), s(1)), s(1));
     }
 }

@@ -37,8 +37,8 @@ const NODES: &[&str] = &[
     image::TUNNEL_SERVER.program,
     image::TUNNEL_AGENT.program,
     image::PROXY.program,
-    image::METRICS_SERVER.program,
     "busybox",
+    "iptables",
 ];
 /// Gardener's own programs.
 const GARDENER: &[&str] =
@@ -203,7 +203,13 @@ impl Environment {
 
     /// Why a Shoot with nodes cannot run on this machine.
     pub(crate) fn missing_nodes(&self) -> Option<String> {
-        self.missing_control_plane().or_else(|| self.missing(&[NODES, &["iptables"]]))
+        self.missing_control_plane().or_else(|| self.missing(&[NODES]))
+    }
+
+    /// Why the nodes of a Shoot cannot run all their components and a webhook on this machine.
+    pub(crate) fn missing_whole_nodes(&self) -> Option<String> {
+        let programs = [image::METRICS_SERVER.program, image::EXTENSION.0];
+        self.missing_nodes().or_else(|| self.missing(&[&programs]))
     }
 
     /// Why a control plane of the next minor version of Kubernetes cannot run on this machine.

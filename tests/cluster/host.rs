@@ -2,7 +2,8 @@
 //! of the Shoot; nothing in the sandbox can connect to it.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use gardenlet::api::core::SECRET;
 use gardenlet::format::base64;
@@ -44,7 +45,9 @@ const DAY_S: i64 = 86_400;
 pub(crate) struct Host {
     // Dropped in this order.
     kubelet: Process,
-    _containers: Containers,
+    pub(crate) containers: Containers,
+    /// The URL of the Shoot.
+    server: String,
 }
 
 /// The CAs of a Shoot, from the namespace of its control plane.
@@ -64,7 +67,29 @@ impl Host {
         components.iter().try_for_each(|component| containers.import_component(lab, component))?;
         containers.import(&image::of_tools(&lab.environment, &lab.state)?)?;
         let kubelet = start_kubelet(lab, &containers, (plane, server))?;
-        Ok(Self { kubelet, _containers: containers })
+        Ok(Self { kubelet, containers, server: server.to_owned() })
+    }
+
+    /// Starts its kubelet again, with certificates that the present CAs have signed.
+    pub(crate) fn renew(&mut self, lab: &Lab, plane: &str) -> Result<()> {
+        self.kubelet.kill();
+        self.kubelet = start_kubelet(lab, &self.containers, (plane, &self.server))?;
+        Ok(())
+    }
+
+    /// The file that describes the network of its pods.
+    pub(crate) fn network_of_pods(&self) -> PathBuf {
+        self.containers.place.folder.join("cni").join("10-lab.conflist")
+    }
+
+    /// Makes the images of an archive available to its pods.
+    pub(crate) fn import(&self, archive: &Path) -> Result<()> {
+        self.containers.import(archive)
+    }
+
+    /// A command that runs on the host.
+    pub(crate) fn command(&self, program: &str) -> Result<Command> {
+        self.containers.place.machine.command(program)
     }
 
     pub(crate) fn ensure_running(&mut self) -> Result<()> {
@@ -88,7 +113,7 @@ fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &st
     let authorities = Authorities { seed: &seed, plane };
     let user = format!("system:node:{NAME}");
     let (certificate, key) = authorities.sign("ca-client", &user, "system:nodes", KeyUsage::Client)?;
-    let ca = authorities.entry("ca", "ca.crt")?;
+    let ca = authorities.entry("ca-bundle", "bundle.crt")?;
     let encoded = |text: &str| base64::encode(text.as_bytes());
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority-data": encoded(&ca)}}],
@@ -106,7 +131,7 @@ fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &st
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true},
-            "x509": {"clientCAFile": file("kubelet-ca.crt", &authorities.entry("ca-kubelet", "ca.crt")?)?},
+            "x509": {"clientCAFile": file("kubelet-ca.crt", &authorities.entry("ca-kubelet-bundle", "bundle.crt")?)?},
         },
         "authorization": {"mode": "Webhook"},
         "tlsCertFile": file("kubelet.crt", &certificate)?,
@@ -126,15 +151,22 @@ fn display(path: &Path) -> String {
 }
 
 impl Authorities<'_> {
-    /// An entry of a CA's Secret.
+    /// An entry of the newest Secret of a CA, or of a bundle.
     fn entry(&self, name: &str, entry: &str) -> Result<String> {
         let label_selector = format!("managed-by=secrets-manager,name={name}");
         let params = ListParams { label_selector, ..ListParams::default() };
-        let mut found = None;
+        let mut all = Vec::new();
         self.seed.list_all::<Value>(&SECRET, self.plane, &params, &mut |secret| {
-            found = secret["data"][entry].as_str().and_then(|text| base64::decode(text.as_bytes()).ok());
+            let issued = secret["metadata"]["labels"]["issued-at-time"].as_str().map(str::to_owned);
+            let made = secret["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned();
+            let text = secret["data"][entry].as_str().and_then(|text| base64::decode(text.as_bytes()).ok());
+            all.extend(text.map(|text| ((issued, made), text)));
         })?;
-        let found = found.ok_or_else(|| Failure::new(format!("no Secret of {name} has {entry}")))?;
+        all.sort();
+        let found = all
+            .pop()
+            .map(|(_, text)| text)
+            .ok_or_else(|| Failure::new(format!("no Secret of {name} has {entry}")))?;
         Ok(String::from_utf8_lossy(&found).into_owned())
     }
 

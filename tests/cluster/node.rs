@@ -122,15 +122,17 @@ impl Node {
     /// Kills all processes of a pod, including the holder of its namespaces; the kubelet has to notice that. Returns
     /// the number of killed containers.
     pub(crate) fn kill_pod(&self, namespace: &str, name: &str) -> Result<usize> {
-        let label = |key: &str, value: &str| format!("labels.\"io.kubernetes.pod.{key}\"=={value}");
-        let filter = [label("namespace", namespace), label("name", name)].join(",");
-        let containers = self.containers.ctr(&["containers", "list", "--quiet", &filter])?;
-        let running = self.containers.ctr(&["tasks", "list", "--quiet"])?;
-        let killed = containers.lines().filter(|id| running.lines().any(|task| task == *id));
-        killed
-            .map(|id| self.containers.ctr(&["tasks", "kill", "--signal", "KILL", id]))
-            .collect::<Result<Vec<_>>>()
-            .map(|all| all.len())
+        self.containers.kill(&[("pod.namespace", namespace), ("pod.name", name)])
+    }
+
+    /// Its containerd.
+    pub(crate) fn containers(&self) -> &Containers {
+        &self.containers
+    }
+
+    /// Kills the container of this name in each pod of a namespace; the kubelet starts it again. Returns how many there were.
+    pub(crate) fn kill_container(&self, namespace: &str, name: &str) -> Result<usize> {
+        self.containers.kill(&[("pod.namespace", namespace), ("container.name", name)])
     }
 
     /// A power cut: kubelet, containerd and all containers end at once, and everything that is not on a disk is lost.
@@ -225,6 +227,36 @@ impl Containers {
 
     pub(crate) fn import(&self, archive: &Path) -> Result<()> {
         self.ctr(&["images", "import", &archive.display().to_string()]).map(drop)
+    }
+
+    /// Kills the running containers with these labels of the kubelet. Returns how many there were.
+    pub(crate) fn kill(&self, labels: &[(&str, &str)]) -> Result<usize> {
+        let running = self.running(labels)?;
+        running
+            .iter()
+            .try_for_each(|(id, _)| self.ctr(&["tasks", "kill", "--signal", "KILL", id]).map(drop))?;
+        Ok(running.len())
+    }
+
+    /// The process of the running container of this name.
+    pub(crate) fn process_of(&self, name: &str) -> Result<Option<String>> {
+        Ok(self.running(&[("container.name", name)])?.pop().map(|(_, process)| process))
+    }
+
+    /// The running containers with these labels of the kubelet: their names, and their processes.
+    fn running(&self, labels: &[(&str, &str)]) -> Result<Vec<(String, String)>> {
+        let label = |(key, value): &(&str, &str)| format!("labels.\"io.kubernetes.{key}\"=={value}");
+        let filter = labels.iter().map(label).collect::<Vec<_>>().join(",");
+        let containers = self.ctr(&["containers", "list", "--quiet", &filter])?;
+        // A line has the name, the process and the state.
+        let tasks = self.ctr(&["tasks", "list"])?;
+        let running = tasks.lines().filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (id, process) = (words.next()?, words.next()?);
+            let is_wanted = words.next() == Some("RUNNING") && containers.lines().any(|known| known == id);
+            is_wanted.then(|| (id.to_owned(), process.to_owned()))
+        });
+        Ok(running.collect())
     }
 
     fn has(&self, reference: &str) -> Result<bool> {

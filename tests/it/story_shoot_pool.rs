@@ -249,37 +249,3 @@ fn pools_change() {
     assert_eq!(site.complaints(), Vec::<String>::new());
     agent.stop();
 }
-
-#[test]
-fn xxx_requests() {
-    for nodes in [Nodes::Nobody, Nodes::Hosts] {
-        let world = World::start(&Options::new("shoot-requests"));
-        let site = world.site();
-        let shoot = nodes.shoot(&world, NAME);
-        let agent = created_with(&world, &site, (nodes, shoot));
-        let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
-        world.skip(std::time::Duration::from_secs(180));
-        let (a, b) = (cluster.request_count(), world.seed.request_count());
-        world.skip(std::time::Duration::from_secs(300));
-        let mut counts = std::collections::BTreeMap::<String, usize>::new();
-        for (what, all) in [("shoot", cluster.requests_since(a)), ("seed", world.seed.requests_since(b))] {
-            for r in all {
-                if r.user == "admin" || r.user == "system:health" || r.info.resource == "leases" {
-                    continue;
-                }
-                *counts
-                    .entry(format!(
-                        "{what} {} {} {} {}",
-                        r.user, r.info.verb, r.info.resource, r.info.subresource
-                    ))
-                    .or_default() += 1;
-                *counts.entry(format!("{what} all")).or_default() += 1;
-            }
-        }
-        eprintln!("{nodes:?} in 5 min");
-        for (k, v) in counts {
-            eprintln!("  {v} {k}");
-        }
-        agent.stop();
-    }
-}

@@ -15,7 +15,7 @@ from programs import CACHE, ENVIRONMENT, ROOT, TARGET, execute
 
 # The test programs of each lane and part; `unit` and `doubles` are those in the libraries.
 TESTS = {
-    "lint": ["tidy"], "unit": ["unit"], "it": ["it"], "page": ["it"], "moves": ["it"], "crash": ["it"], "crash-shoots": ["it"], "mutate": ["mutate", "soak"],
+    "lint": ["tidy"], "unit": ["unit"], "it": ["it"], "page": ["it"], "moves": ["it"], "crash": ["it"], "crash-shoots": ["it"], "crash-hosts": ["it"], "mutate": ["mutate", "soak"],
     "charts": ["oracle"], "random": ["mutate", "soak", "oracle"], "boards": ["boards"], "doubles": ["doubles"],
     "flaky": ["it", "cluster"],
 } | dict.fromkeys(["cluster", "servers", "seed", "shoots", "kubernetes", "gardener"], ["cluster"])

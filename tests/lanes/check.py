@@ -142,7 +142,7 @@ echo "$passed passed, $failed failed, 0 skipped"; [ $failed -eq 0 ]
             self.assertEqual(self.run_lanes(**{lane: self.program(lane, {"one": 1, "two": 0})})[0], 1, lane)
 
     def test_parts_get_a_second_chance_but_for_their_unit_tests(self):
-        for part in ("moves", "crash", "crash-shoots", "servers", "seed", "shoots", "kubernetes", "gardener", "libc"):
+        for part in ("moves", "crash", "crash-shoots", "crash-hosts", "servers", "seed", "shoots", "kubernetes", "gardener", "libc"):
             code, out = self.run_lanes(**{part: self.program(part, {"one": 1, "two": 0})})
             self.assertEqual((code, out.splitlines()[-1]), (0, "2 passed, 0 failed, 0 skipped"), out)
         self.assertFalse(main.has_second_chance("libc", "armv7-unit"))

@@ -12,7 +12,7 @@ import results
 import table
 from programs import LOGS, ROOT, in_ci
 
-SLOWEST = {"it", "moves", "crash", "crash-shoots", "musl", "cluster"}
+SLOWEST = {"it", "moves", "crash", "crash-shoots", "crash-hosts", "musl", "cluster"}
 SLOWEST_SHOWN = 10
 # A run with more failed stories than this is red, whatever happens when they run again.
 FLAKY_MAX = 3

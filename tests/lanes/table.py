@@ -16,7 +16,7 @@ HELM, KUBECTL = CACHE / "bin/helm", CACHE / "bin/kubectl"
 # A failed story of these lanes and parts runs once more, alone, when all of them are done, except in these programs.
 SECOND_CHANCE = (
     "it", "playground", "page", "charts", "boards", "packages", "cluster",
-    "moves", "crash", "crash-shoots", "libc", "servers", "seed", "shoots", "kubernetes", "gardener",
+    "moves", "crash", "crash-shoots", "crash-hosts", "libc", "servers", "seed", "shoots", "kubernetes", "gardener",
 )
 ONE_CHANCE = ("armv7-unit",)
 # These lanes print all figures of speed, the others only those above their limits.
@@ -77,7 +77,8 @@ PARTS = {
     "it": [it(words=["--skip=changes_nothing", *(f"--skip={word}" for word in MOVES_OF_SHOOTS)])],
     "moves": [it("moves", [*MOVES_OF_SHOOTS, "--skip=changes_nothing"], FEW_THREADS)],
     "crash": [it("crash", ["changes_nothing", "--skip=story_shoot"])],
-    "crash-shoots": [it("crash-shoots", CRASHES_OF_SHOOTS)],
+    "crash-shoots": [it("crash-shoots", [*CRASHES_OF_SHOOTS, "--skip=with_a_pool"])],
+    "crash-hosts": [it("crash-hosts", ["with_a_pool", "--skip=story_shoot_pool", "--skip=story_shoot_move"])],
     "libc": [
         Libtest("musl", [THREADS], command=("env", "--unset=GARDENLET_TESTS_LONG", "cross/test-musl", "--it")),
         Libtest("armv7-unit", command=("cross/test-musl", "--target", "armv7", "--lib")),

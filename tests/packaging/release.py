@@ -18,6 +18,10 @@ def make(binary, target, folder, *options, env=None):
     return sh(SCRIPT, "--built", "--output", folder, *options, target, env={"CARGO_TARGET_DIR": str(built), **(env or {})})
 
 
+# For a site whose hosts are nodes.
+HOSTS = [f"edge-hosts-{part}.yaml" for part in ("hosts", "project", "credentials", "shoot")]
+
+
 def files(folder):
     return {path.name: path.read_bytes() for path in pathlib.Path(folder).iterdir()}
 
@@ -27,7 +31,7 @@ def everything_is_there_and_listed(release, target):
     triple = f"{target}-unknown-linux-musl"
     patterns = [f"gardenlet-0.1.0-{triple}", f"gardenlet-0.1.0-{triple}.cdx.json", f"gardenlet-0.1.0-{triple}.tar.gz", "gardenlet_0.1.0_*.deb",
                 "gardenlet-0.1.0-1.*.rpm", "gardenlet-0.1.0-image.tar", "gardenlet-chart-0.1.0.tgz", "gardenlet-kustomize-0.1.0.tar.gz",
-                "gardenlet-monitoring-0.1.0.tar.gz", "rbac.yaml", "no-provider-local.yaml", "example-project.yaml", "example-shoot.yaml", "README.txt", "SHA256SUMS", "SHA256SUMS.sig",
+                "gardenlet-monitoring-0.1.0.tar.gz", "rbac.yaml", "no-provider-local.yaml", "example-project.yaml", "example-shoot.yaml", *HOSTS, "README.txt", "SHA256SUMS", "SHA256SUMS.sig",
                 "signing-key.pub.pem"]
     expected = {path.name for pattern in patterns for path in release.glob(pattern)}
     same(len(expected), len(patterns), patterns)
@@ -82,7 +86,8 @@ def another_version_is_in_everything(binary, target):
     with tempfile.TemporaryDirectory() as folder:
         release = pathlib.Path(folder) / "release"
         make(binary, target, release, "--version", "0.2.0")
-        names = set(files(release)) - {"rbac.yaml", "no-provider-local.yaml", "example-project.yaml", "example-shoot.yaml", "README.txt", "SHA256SUMS"}
+        unversioned = {"rbac.yaml", "no-provider-local.yaml", "example-project.yaml", "example-shoot.yaml", *HOSTS, "README.txt", "SHA256SUMS"}
+        names = set(files(release)) - unversioned
         same({name for name in names if "0.2.0" not in name}, set())
         chart = sh(binary, "render", "gardenlet", release / "gardenlet-chart-0.2.0.tgz", "--namespace", "garden", "-f",
                    ROOT / "packaging/chart/ci/bootstrap-values.yaml")

@@ -20,12 +20,14 @@ use crate::chart::child::{Archive, RenderRequest, Renderer};
 use crate::components::images;
 use crate::config::{LoadedConfig, Settings};
 use crate::controllers::controller_installation::preview::{self, InstallationPreview};
+use crate::extension::hosts::is_host_type;
 use crate::format::human;
 use crate::kube::{self, Client, Garden, ListParams};
 use crate::limits;
 use crate::oci::bundle::{Bundle, BundleBlobs, BundleCharts, BundleForm, BundleImages, beside, pack};
 use crate::oci::{ArtifactReference, Digest, Keychain, PullOrder, Puller, VerifiedContent};
 use crate::operation::components;
+use crate::shoot::pools;
 
 /// A chart and its values.
 struct WantedChart {
@@ -147,6 +149,8 @@ fn control_planes(
 ) -> Result<BundleImages, String> {
     let path = clusters::set(variable, images::VARIABLE).map(PathBuf::from);
     let images = images::Images::load(path.as_deref())?;
+    let host_types = settings.map_or(&[][..], |settings| &settings.edge.host_types);
+    let of_shoots = || components::images(!host_types.is_empty());
     let versions = match settings {
         _ if !task.kubernetes.is_empty() => task.kubernetes.iter().cloned().collect(),
         Some(settings) if task.charts.is_empty() => {
@@ -156,14 +160,14 @@ fn control_planes(
             // A garden may offer versions that this gardenlet does not support.
             known
                 .into_iter()
-                .filter(|version| images.of_control_plane(components::images(), version).is_ok())
+                .filter(|version| images.of_control_plane(of_shoots(), version).is_ok())
                 .collect()
         }
         _ => SortedSet::new(),
     };
     let mut found = BundleImages::new();
     for version in versions {
-        found.extend(images.of_control_plane(components::images(), &version)?);
+        found.extend(images.of_control_plane(of_shoots(), &version)?);
     }
     Ok(found)
 }
@@ -172,8 +176,10 @@ fn control_planes(
 fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet<String>, kube::Error> {
     let mut found = SortedSet::new();
     let provider = text(&settings.document["seedConfig"]["spec"]["provider"]["type"]);
+    let host_types = &settings.edge.host_types;
     garden.list_all::<Value>(&CLOUD_PROFILE, ALL_NAMESPACES, &ListParams::default(), &mut |profile| {
-        if all || profile["spec"]["type"] == provider {
+        let kind = text(&profile["spec"]["type"]);
+        if all || kind == provider || is_host_type(kind, host_types) {
             let versions = profile["spec"]["kubernetes"]["versions"].as_array().into_iter().flatten();
             found.extend(versions.map(|entry| text(&entry["version"]).to_owned()));
         }
@@ -182,6 +188,7 @@ fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet
     let params = ListParams { label_selector, ..ListParams::default() };
     garden.list_all::<Value>(&SHOOT, ALL_NAMESPACES, &params, &mut |shoot| {
         found.insert(text(&shoot["spec"]["kubernetes"]["version"]).to_owned());
+        found.extend(pools::read(&shoot).into_iter().map(|pool| pool.kubernetes_version));
     })?;
     Ok(found)
 }

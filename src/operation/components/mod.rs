@@ -48,11 +48,11 @@ pub(crate) static COMPONENTS: &[&Component] = &[
     &cluster_identity::COMPONENT,
 ];
 
-/// The names of the images that each Shoot needs, in the image vector.
-pub fn images() -> impl Iterator<Item = &'static str> {
+/// The names of the images that each Shoot needs, or each one with nodes, in the image vector.
+pub fn images(has_nodes: bool) -> impl Iterator<Item = &'static str> {
     COMPONENTS
         .iter()
-        .filter(|component| !component.needs_workers)
+        .filter(move |component| has_nodes || !component.needs_workers)
         .flat_map(|component| component.images)
         .copied()
 }

@@ -86,6 +86,30 @@ pub(crate) fn has_a_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::run_a_pod(lab, scene)
 }
 
+pub(crate) fn uses_its_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::is_used(lab, scene)
+}
+
+pub(crate) fn reaches_its_host_across_restarts(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::restarts::interrupt_little(lab, scene)
+}
+
+pub(crate) fn reaches_its_host_after_bad_days(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::days::pass(lab, scene)
+}
+
+pub(crate) fn keeps_its_host_asleep(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::days::sleeps_and_wakes(lab, scene)
+}
+
+pub(crate) fn reaches_its_host_with_new_authorities(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::days::gets_new_authorities(lab, scene)
+}
+
+pub(crate) fn leaves_its_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::goes(lab, scene)
+}
+
 /// Its owner gets in, its place for backups exists, and its objects are those of the Go gardenlet.
 pub(crate) fn is_created(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     scene.create(lab)?;

@@ -122,6 +122,8 @@ pub(crate) enum Needs {
     ControlPlane,
     /// The same, and the programs of a Shoot with nodes.
     Nodes,
+    /// The same, and the programs that only long runs have.
+    WholeNodes,
     /// A node with the programs of a control plane, and a program for an image.
     ControlPlaneAndImage,
     /// The same without an image, and the next minor version of Kubernetes.
@@ -175,6 +177,7 @@ impl Story {
                 environment.missing_control_plane().or_else(|| environment.missing_image())
             }
             Needs::Nodes => environment.missing_nodes(),
+            Needs::WholeNodes => environment.missing_whole_nodes(),
             Needs::NextVersion => environment.missing_control_plane().or_else(|| environment.missing_next()),
             Needs::NewestVersion => {
                 let next = environment.missing_control_plane().or_else(|| environment.missing_next());

@@ -67,6 +67,12 @@ pub(crate) const STORIES: &[Story] = &[
         (State::Seed, None),
         life::comes_and_goes,
     ),
+    act(
+        (Part::Run, Needs::Nodes),
+        "Shoot: a pod runs on a host, and its log comes through the tunnel",
+        (State::Seed, None),
+        life::has_a_host,
+    ),
     servers(
         "API servers of Shoots start on seeds of each address family",
         Needs::Clusters,
@@ -277,10 +283,40 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     in_node("Shoot: it is deleted with everything in it", (State::Extended, None), life::is_deleted),
     act(
-        (Part::Shoots, Needs::Nodes),
-        "Shoot: a pod runs on a host, and its log comes through the tunnel",
-        (State::Seed, None),
-        life::has_a_host,
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: its owner uses a pod on a host in every way",
+        (State::Seed, Some(State::OnHost)),
+        life::uses_its_host,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: calls to a host and to a webhook on it survive restarts of the servers",
+        (State::OnHost, Some(State::OnHost)),
+        life::reaches_its_host_across_restarts,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: a host is reached again after bad days of the tunnel",
+        (State::OnHost, Some(State::OnHost)),
+        life::reaches_its_host_after_bad_days,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: it is hibernated and wakes up, and its host is ready again",
+        (State::OnHost, Some(State::OnHost)),
+        life::keeps_its_host_asleep,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: its CAs are rotated while a host is asked each second",
+        (State::OnHost, Some(State::OnHost)),
+        life::reaches_its_host_with_new_authorities,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: it is deleted with a host",
+        (State::OnHost, None),
+        life::leaves_its_host,
     ),
     story(
         (Part::Kubernetes, Needs::NextVersion),

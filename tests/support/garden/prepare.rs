@@ -218,16 +218,15 @@ pub fn hosts() -> Vec<Value> {
     all.filter(|object| object["kind"] != "Project").collect()
 }
 
-/// A Shoot with one pool of [`hosts`], whose nodes the test brings.
+/// The example of a Shoot of [`hosts`], with one pool for one node, which the test brings. It is not bound.
 pub fn shoot_of_hosts(name: &str) -> Value {
-    let mut shoot = shoot(name);
+    let mut shoot = yaml::parse(include_str!("../../../packaging/edge-hosts/shoot.yaml")).unwrap();
+    shoot["metadata"]["name"] = json!(name);
     let spec = &mut shoot["spec"];
-    spec["cloudProfile"]["name"] = json!(HOSTS);
-    spec["credentialsBindingName"] = json!(HOSTS);
-    spec["provider"] = json!({"type": HOSTS,
-        "workers": [{"name": "pool", "machine": {"type": "host"}, "minimum": 1, "maximum": 1}]});
-    spec["networking"] = json!({
-        "type": "none", "nodes": "10.67.0.0/24", "pods": "100.96.0.0/11", "services": "100.64.0.0/13"});
+    spec["provider"]["workers"][0]["name"] = json!("pool");
+    spec["provider"]["workers"][0]["maximum"] = json!(1);
+    spec["networking"]["nodes"] = json!("10.67.0.0/24");
+    spec.as_object_mut().unwrap().remove("seedName");
     shoot
 }
 

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::end::{self, Before};
 use super::garden::{Garden, Peer};
 use super::owner::Owner;
-use super::{COMPONENTS, EXTENDED, ONE, TWO, create, extensions, sleep, upgrade};
+use super::{COMPONENTS, EXTENDED, ONE, TWO, create, extensions, hosts, sleep, upgrade};
 use crate::agent::Agent;
 use crate::audit::Audit;
 use crate::failure::Result;
+use crate::host::Host;
 use crate::image;
 use crate::lab::Lab;
 use crate::site::Site;
@@ -38,6 +39,8 @@ pub(crate) enum State {
     Asleep,
     /// The same Shoot is awake, and has a later minor version of Kubernetes.
     Upgraded,
+    /// A Shoot with a pool, and a host on which a pod runs.
+    OnHost,
 }
 
 impl fmt::Display for State {
@@ -50,6 +53,7 @@ impl fmt::Display for State {
             Self::Extended => "a Shoot with extensions",
             Self::Asleep => "a Shoot that sleeps",
             Self::Upgraded => "a Shoot with a later version",
+            Self::OnHost => "a Shoot with a pod on a host",
         })
     }
 }
@@ -65,6 +69,8 @@ pub(crate) struct Scene {
     pub(super) version: &'static str,
     // Dropped in this order.
     pub(crate) agent: Agent,
+    /// The node of the Shoot with a pool.
+    pub(super) host: Option<Host>,
     _playing: Option<Playing>,
     pub(super) peer: Garden,
     pub(super) site: Site,
@@ -90,6 +96,7 @@ impl Scene {
                 sleep::falls_asleep(lab, &scene.garden, &mut scene.agent, EXTENDED).map(drop)?;
             }
             State::Upgraded => scene.upgrade(lab)?,
+            State::OnHost => hosts::comes(lab, &mut scene)?,
             _ => {}
         }
         println!("       {:6.1} s  {state}", wait::seconds_since(began));
@@ -115,7 +122,7 @@ impl Scene {
         })?;
         let before = end::look(lab)?;
         let (state, version) = (State::Seed, image::API_SERVER.version());
-        Ok(Self { state, audit, garden, before, version, agent, _playing: playing, peer, site })
+        Ok(Self { state, audit, garden, before, version, agent, host: None, _playing: playing, peer, site })
     }
 
     /// Whether it continues to run in a garden of that kind, in that state.
@@ -127,6 +134,9 @@ impl Scene {
     pub(crate) fn ensure_running(&mut self) -> Result<()> {
         if !self.peer.is_uninstalled() {
             self.agent.ensure_running()?;
+        }
+        if let Some(host) = &mut self.host {
+            host.ensure_running()?;
         }
         self.peer.ensure_running()
     }

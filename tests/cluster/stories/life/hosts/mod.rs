@@ -7,7 +7,7 @@ use std::time::Duration;
 use gardenlet::api::core::{CONFIG_MAP, SECRET};
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
-use gardenlet::kube::Client;
+use gardenlet::kube::{Client, Method};
 use serde_json::{Value, json};
 
 use super::end;
@@ -24,11 +24,14 @@ use crate::stories::steps;
 use crate::wait;
 use crate::world;
 
+pub(super) mod days;
+pub(super) mod restarts;
+
 /// The type of infrastructure in `packaging/edge-hosts`, and the name of its binding.
 const HOSTS: &str = "hosts";
 /// The Shoot with a pool.
 const POOL: Name = Name("h");
-/// An image that the kubelet of a host needs for each pod, and those of the pods.
+/// The images of the pods of each host, and those in the seed.
 const ON_HOST: [image::Component; 4] = [image::TUNNEL_AGENT, image::PROXY, image::DNS, image::METRICS_SERVER];
 const IN_SEED: [image::Component; 2] = [image::SCHEDULER, image::TUNNEL_SERVER];
 const KUBELET_PORT: u16 = 10_250;
@@ -38,41 +41,89 @@ const ANSWER: &str = "serve\n8080";
 const NAME_WITHIN_S: u64 = 120;
 /// metrics-server asks the kubelets each minute, and needs two answers.
 const USAGE_WITHIN_S: u64 = 240;
+/// Where it answers, through the API server.
+const ANSWER_PATH: &str = "/api/v1/namespaces/default/pods/served:8080/proxy/";
+/// Care looks each minute.
+const WELL_WITHIN_S: u64 = 240;
 const FORWARDED_PORT: u16 = 18_080;
 const DIAL_WITHIN: Duration = Duration::from_secs(5);
 const ACCOUNT_WITHIN_S: u64 = 60;
 const NODE_READY_WITHIN_S: u64 = 120;
 const POD_READY_WITHIN_S: u64 = 120;
 
-/// A pod runs on a host to which no connection leads from the seed. Its log, a request to it and a port of it come through the
-/// tunnel, and nothing does without the agent of the tunnel.
+/// A pod runs on a host to which no connection leads from the seed. Its log and an answer of it come through the tunnel, and the
+/// Shoot is deleted. The normal run has no metrics-server.
 pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    joins(lab, scene, &ON_HOST[..3])?;
+    serves(&scene.owner(lab, POOL)?)?;
+    goes(lab, scene)
+}
+
+/// The same host, with everything that it needs.
+pub(super) fn comes(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    joins(lab, scene, &ON_HOST)?;
+    serves(&scene.owner(lab, POOL)?)
+}
+
+/// Its owner uses the host in every way, and its conditions are good.
+pub(super) fn is_used(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    comes(lab, scene)?;
+    let owner = scene.owner(lab, POOL)?;
+    forwards_a_port(lab, &owner)?;
+    finds_a_service(&owner)?;
+    says_what_is_used(&owner)?;
+    // Now there is a kubelet that the API server must reach.
+    ask_for_another(&scene.garden, POOL)?;
+    succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Reconcile"))?;
+    is_well(&scene.garden)
+}
+
+/// The Shoot is deleted; its kubelet ends the pods.
+pub(super) fn goes(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    end::goes(lab, &scene.garden, &mut scene.agent, (&scene.before, POOL))?;
+    scene.host = None;
+    Ok(())
+}
+
+/// A Shoot with a pool is created, and a host joins it.
+fn joins(lab: &mut Lab, scene: &mut Scene, on_host: &[image::Component]) -> Result<()> {
     scene.import(lab, &IN_SEED)?;
-    let Scene { garden, agent, site, before, .. } = scene;
-    agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": [HOSTS]}))?;
-    steps::ready(lab, agent)?;
+    scene.agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": [HOSTS]}))?;
+    steps::ready(lab, &mut scene.agent)?;
     for file in ["edge-hosts/hosts.yaml", "edge-hosts/project.yaml", "edge-hosts/credentials.yaml"] {
         apply(&lab.garden, file)?;
     }
     lab.garden.apply(&pool())?;
-    succeeded(lab, garden, agent, (POOL, "Create"))?;
-    is_served(lab, garden)?;
-    let owner = Owner::new(lab, garden, POOL, &site.outside)?;
+    succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Create"))?;
+    is_served(lab, &scene.garden)?;
+    let owner = scene.owner(lab, POOL)?;
     owner.gets_in(image::API_SERVER.version())?;
 
-    let found = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
+    let found = scene.garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
     let server = found["status"]["advertisedAddresses"][0]["url"].as_str().unwrap_or_default().to_owned();
     ensure(server.contains(outside::INSIDE_ADDRESS), || format!("the address of the Shoot: {server}"))?;
-    let mut machine = Host::start(lab, &POOL.plane(), &server, &ON_HOST)?;
+    let mut machine = Host::start(lab, &POOL.plane(), &server, on_host)?;
+    is_ready(&owner, &mut machine)?;
+    let kubelet = SocketAddr::from((host::ADDRESS, KUBELET_PORT));
+    let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
+    ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
+    drop(owner);
+    scene.host = Some(machine);
+    Ok(())
+}
+
+/// Waits until the node is ready.
+fn is_ready(owner: &Owner<'_>, machine: &mut Host) -> Result<()> {
     let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
     wait::until("the node to be ready", NODE_READY_WITHIN_S, || {
         machine.ensure_running()?;
         let status = owner.kubectl(&["get", "node", host::NAME, "--output", ready])?;
         Ok::<_, Failure>((status == "True").then_some(()))
-    })?;
-    let kubelet = SocketAddr::from((host::ADDRESS, KUBELET_PORT));
-    let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
-    ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
+    })
+}
+
+/// A pod runs on the host, and its log and an answer of it come through the tunnel.
+fn serves(owner: &Owner<'_>) -> Result<()> {
     // Controllers make it in each new namespace.
     wait::until("the account of pods", ACCOUNT_WITHIN_S, || {
         owner.kubectl(&["get", "serviceaccount", "default"]).map(Some)
@@ -80,30 +131,44 @@ pub(crate) fn run_a_pod(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     // The kubelet has the image of each node, and pulls nothing.
     let image = format!("--image={}", image::SERVE);
     owner.kubectl(&["run", "served", &image, "--image-pull-policy=Never", "--port=8080"])?;
-    wait::until("the pod to be ready", POD_READY_WITHIN_S, || {
-        machine.ensure_running()?;
-        let phase = owner.kubectl(&["get", "pod", "served", "--output=jsonpath={.status.phase}"])?;
-        if phase == "Running" {
-            return Ok(Some(()));
-        }
-        let about = owner.kubectl(&["describe", "pod", "served"])?;
-        Err(Failure::new(format!("{phase}\n{about}")))
-    })?;
+    runs(owner, "served")?;
     let log = wait::until("the log of the pod", POD_READY_WITHIN_S, || {
         owner.kubectl(&["logs", "served"]).map(Some)
     })?;
     ensure(log.contains("serves port 8080"), || format!("the log of the pod: {log}"))?;
-    let path = "/api/v1/namespaces/default/pods/served:8080/proxy/";
-    let answer = owner.kubectl(&["get", "--raw", path])?;
-    ensure(answer.contains(ANSWER), || format!("the answer of the pod: {answer}"))?;
-    forwards_a_port(lab, &owner)?;
-    finds_a_service(&owner)?;
-    says_what_is_used(&owner)?;
-    // Now there is a kubelet that the API server must reach.
-    ask_for_another(garden, POOL)?;
-    succeeded(lab, garden, agent, (POOL, "Reconcile"))?;
-    // Its kubelet ends the pods.
-    end::goes(lab, garden, agent, (before, POOL))
+    let answer = owner.kubectl(&["get", "--raw", ANSWER_PATH])?;
+    ensure(answer.contains(ANSWER), || format!("the answer of the pod: {answer}"))
+}
+
+/// Waits until a pod runs.
+fn runs(owner: &Owner<'_>, pod: &str) -> Result<()> {
+    wait::until("the pod to be ready", POD_READY_WITHIN_S, || {
+        let phase = owner.kubectl(&["get", "pod", pod, "--output=jsonpath={.status.phase}"])?;
+        if phase == "Running" {
+            return Ok(Some(()));
+        }
+        let about = owner.kubectl(&["describe", "pod", pod])?;
+        Err(Failure::new(format!("{phase}\n{about}")))
+    })
+}
+
+/// Whether a path of the Shoot is answered.
+fn is_good(client: &Client, path: &str) -> Result<()> {
+    let answer = client.raw(Method::Get, path, None, "")?;
+    ensure(answer.status == 200, || String::from_utf8_lossy(&answer.body).into_owned())
+}
+
+/// Waits until all conditions of the Shoot are True.
+fn is_well(garden: &Client) -> Result<()> {
+    wait::until("all conditions of the Shoot to be True", WELL_WITHIN_S, || {
+        let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
+        let conditions = shoot["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ill: Vec<&Value> = conditions.iter().filter(|condition| condition["status"] != "True").collect();
+        if ill.is_empty() && conditions.iter().any(|condition| condition["type"] == "EveryNodeReady") {
+            return Ok(Some(()));
+        }
+        Err(Failure::new(format!("{ill:?}")))
+    })
 }
 
 /// The agent serves the type itself, and passes credentials on to seed and garden.
