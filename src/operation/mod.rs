@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use crate::config::control_plane::Tunnel;
 use crate::flow::TaskOutline;
 use crate::shoot::{ShootView, ShootViewSources};
 
@@ -66,10 +67,11 @@ pub(crate) fn evidence_of(operation: Operation, task: &str) -> Evidence {
 }
 
 /// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped.
-pub(crate) fn outline(operation: Operation, shoot: &Value) -> Vec<TaskOutline> {
+pub(crate) fn outline(operation: Operation, shoot: &Value, tunnel: Tunnel) -> Vec<TaskOutline> {
     let view =
         ShootView::new(ShootViewSources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
     let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
+    facts.has_tunnel &= tunnel == Tunnel::Konnectivity;
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
     facts.changes_encryption |= operation == Operation::Create;
     table(operation).outline(&facts)
@@ -90,14 +92,18 @@ mod tests {
     }
 
     fn skipped(operation: Operation, shoot: &Value) -> Vec<&'static str> {
-        outline(operation, shoot).into_iter().filter(|task| task.is_skipped).map(|task| task.name).collect()
+        outline(operation, shoot, Tunnel::Konnectivity)
+            .into_iter()
+            .filter(|task| task.is_skipped)
+            .map(|task| task.name)
+            .collect()
     }
 
     #[test]
     fn tasks_are_skipped_as_in_the_flow() {
         let shoot =
             json!({"status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}}}}});
-        let all = outline(Operation::Create, &shoot);
+        let all = outline(Operation::Create, &shoot, Tunnel::Konnectivity);
         assert!(all.iter().enumerate().all(|(index, task)| task.needs.iter().all(|need| *need < index)));
         assert_eq!(all[0].name, "Create botanist");
         let labels = |name: &&&str| name.contains("encryption");

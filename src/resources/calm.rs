@@ -61,14 +61,11 @@ impl CalmResources {
 
     /// The objects of a ManagedResource that is calm in this version.
     pub(super) fn find(&self, key: &Key, version: &str, now: Mono) -> Option<KnownObjects> {
-        let (text, whole) = {
-            let state = self.lock();
-            let calm = state.all.get(key).filter(|calm| *calm.version == *version)?;
-            (calm.objects.clone(), calm.whole)
-        };
+        let state = self.lock();
+        let calm = state.all.get(key).filter(|calm| *calm.version == *version)?;
         Some(KnownObjects {
-            objects: text.lines().filter_map(read).collect(),
-            is_whole_due: now.saturating_sub(whole) >= WHOLE_EVERY,
+            objects: calm.objects.lines().filter_map(read).collect(),
+            is_whole_due: now.saturating_sub(calm.whole) >= WHOLE_EVERY,
         })
     }
 

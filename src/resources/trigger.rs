@@ -112,6 +112,12 @@ impl ManagedResourceHead {
         applied.filter(is_problem).map(|condition| condition.message.as_str()).filter(|why| !why.is_empty())
     }
 
+    /// Whether its present generation is applied, healthy or not.
+    pub(crate) fn is_applied(&self) -> bool {
+        self.status.observed_generation == self.metadata.generation
+            && status(self, names::APPLIED) == Some(ConditionStatus::True)
+    }
+
     /// Why it is not healthy in this generation or a later one.
     pub(crate) fn unhealthy(&self, generation: i64) -> Option<String> {
         if self.metadata.generation < generation

@@ -105,6 +105,10 @@ fn costs_little(name: &'static str, nodes: Nodes, count: usize) {
     for request in world.seed.requests_since(seed).iter().filter(|r| r.user == AGENT && !r.is_write()) {
         *asked.entry(format!("{} {}", request.info.verb, request.info.resource)).or_default() += 1;
     }
+    // What is well is not read again.
+    let is_reread = |r: &&Recorded| r.info.resource == "managedresources" && r.info.verb == "get";
+    let reread = world.seed.requests_since(seed).iter().filter(is_reread).count();
+    assert!(reread < count / 2, "{reread} ManagedResources were read");
     // Two pages of each list in half a minute; `shoot-serving` checks two Deployments of each Shoot every two minutes.
     let lists = |kind: &str| asked.get(&format!("list {kind}")).copied().unwrap_or(0) as f64;
     let lists_max = 2.0 * 2.5 * (minutes + 1.0);

@@ -10,11 +10,16 @@ use crate::kube::ListParams;
 
 use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
-use super::AGENT;
+use super::{AGENT, MANAGED_RESOURCE};
 
 /// The completion drops the old CA. An agent that still has its certificate would never get in again, and its host would be
 /// lost. Hosts that are not ready are not waited for.
 pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    let managed = work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE));
+    if managed.is_some_and(|managed| !managed.is_applied()) {
+        let why = format!("ManagedResource {MANAGED_RESOURCE} is not applied yet");
+        return Ok(TaskStep::again(FIVE_SECONDS, why));
+    }
     let client = work.env.connector.connect(work.plane())?;
     let Some(agents) = client.find::<Value>(&DAEMON_SET, &Key::new("kube-system", AGENT))? else {
         return Ok(TaskStep::Done);

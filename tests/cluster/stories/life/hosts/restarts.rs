@@ -190,7 +190,7 @@ fn has_a_webhook(lab: &Lab, owner: &Owner<'_>, client: &Client) -> Result<()> {
     let labels = json!({"app": WEBHOOK});
     let items = json!([
         {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": WEBHOOK}, "data": {
-            "tls.crt": encoded(authority.certificate()), "tls.key": encoded(authority.key())}},
+            "tls.crt": encoded(&authority.certificate()), "tls.key": encoded(authority.key())}},
         {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": WEBHOOK},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
             "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}]},
@@ -215,7 +215,7 @@ fn has_a_webhook(lab: &Lab, owner: &Owner<'_>, client: &Client) -> Result<()> {
         "metadata": {"name": WEBHOOK}, "webhooks": [{"name": "hook.example.org", "failurePolicy": "Fail",
             "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 3,
             "rules": [{"apiGroups": ["example.org"], "apiVersions": ["v1"], "resources": ["things"], "operations": ["CREATE"]}],
-            "clientConfig": {"caBundle": encoded(authority.certificate()),
+            "clientConfig": {"caBundle": encoded(&authority.certificate()),
                 "service": {"name": WEBHOOK, "namespace": "default", "path": "/defaults"}}}]});
     crate::cluster::write(&file, &configuration.to_string())?;
     owner.kubectl(&["apply", "--filename", &file.display().to_string()])?;
