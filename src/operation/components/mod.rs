@@ -89,7 +89,10 @@ mod tests {
 
     #[test]
     fn a_control_plane_without_workers_has_three_images() {
-        assert_eq!(images().collect::<Vec<_>>(), ["etcd", "kube-apiserver", "kube-controller-manager"]);
+        let of_all: Vec<&str> = images(false).collect();
+        assert_eq!(of_all, ["etcd", "kube-apiserver", "kube-controller-manager"]);
+        let with_nodes: Vec<&str> = images(true).collect();
+        assert!(of_all.iter().all(|name| with_nodes.contains(name)) && with_nodes.contains(&"kube-proxy"));
     }
 
     #[test]
