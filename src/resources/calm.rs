@@ -95,6 +95,18 @@ impl CalmResources {
         }
     }
 
+    /// Everything is looked at anew.
+    pub(super) fn clear(&self) {
+        *self.lock() = CalmState::default();
+    }
+
+    /// The cluster of a Shoot is another one, or gone.
+    pub(super) fn forget_all_in(&self, namespace: &str) {
+        let mut state = self.lock();
+        let of_shoot: Vec<Key> = state.all.keys().filter(|key| key.namespace == namespace).cloned().collect();
+        of_shoot.iter().for_each(|key| state.forget(key));
+    }
+
     /// It is not calm any more, or gone.
     pub(super) fn forget(&self, key: &Key) {
         self.lock().forget(key);
@@ -149,8 +161,11 @@ mod tests {
         assert_eq!(calm.find(&key, "9", at(0)), None, "it has changed");
         calm.forget(&key);
         assert_eq!((calm.find(&key, "7", at(0)), calm.lock().lists.len()), (None, 1));
-        calm.forget(&other);
+        calm.forget_all_in("shoot--p--b");
         assert_eq!(calm.lock().lists.len(), 0);
+        calm.remember(&key, "7", &objects, at(0));
+        calm.clear();
+        assert_eq!(calm.find(&key, "7", at(0)), None);
     }
 
     #[test]

@@ -99,6 +99,7 @@ pub(crate) fn add(
     group.run(lane, resources.checks());
 
     resources.0.targets.seed.inventory.clear();
+    resources.0.calm.clear();
     let retry = Retry::up_to(resources.0.settings.check_period);
     let lane = group.lane("managedresource-inventory", 1, retry);
     let collect = group.lane("garbage-collector", 1, RETRY_DEFAULT);
@@ -224,6 +225,7 @@ impl ManagedResourceApplier {
     ) {
         let is_served = target.is_some();
         self.0.targets.set(namespace, target);
+        self.0.calm.forget_all_in(namespace);
         let Some(Lanes { apply, check, collect, .. }) = self.0.lanes() else { return };
         if is_served {
             collect.add_after(garbage::key(namespace), garbage::first(random::unit()));

@@ -170,8 +170,9 @@ impl ApplyRound<'_> {
         let applied = Applied { references: &plan.references, checksum: &plan.checksum, generation };
         self.write(self.present().applied(plan.problems.text()), Some(applied))?;
         let settings = &self.shared.settings;
-        let age =
-            self.session.cx.clock.now().since(self.resource.metadata.creation_timestamp.unwrap_or_default());
+        let (now, made) = (self.session.cx.clock.now(), self.resource.metadata.creation_timestamp);
+        // The clock of the seed may be ahead.
+        let age = made.filter(|made| *made <= now).map_or(NEW_FOR, |made| now.since(made));
         let again = if is_open { open_again(age, settings.check_period) } else { settings.sync_period };
         Ok(super::jittered(again))
     }

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::api::gardener::has_ssh_access;
+use crate::api::gardener::{has_ssh_access, has_workers};
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
@@ -260,7 +260,7 @@ impl ShootView {
             maintenance_begin: own(&window["begin"]),
             maintenance_end: own(&window["end"]),
             rotations: Rotations {
-                authorities: Rotated::read(&rotation["certificateAuthorities"]),
+                authorities: awake(Rotated::read(&rotation["certificateAuthorities"]), shoot),
                 service_account_key: Rotated::read(&rotation["serviceAccountKey"]),
                 encryption_key: Rotated::read(&rotation["etcdEncryptionKey"]),
                 ssh_keypair: Rotated::read(&rotation["sshKeypair"]),
@@ -320,6 +320,16 @@ impl ShootView {
         let provider = text(&self.kubernetes["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
         if provider.is_empty() { "aescbc" } else { provider }
     }
+}
+
+/// The rotation of CAs. Nodes stay while a Shoot is hibernated, and cannot follow: their old CA stays trusted until an operation
+/// begins and ends awake.
+fn awake(mut authorities: Rotated, shoot: &Value) -> Rotated {
+    let sleeps = shoot["spec"]["hibernation"]["enabled"] == true || shoot["status"]["hibernated"] == true;
+    if has_workers(shoot) && sleeps && authorities.phase == RotationPhase::Completing {
+        authorities.phase = RotationPhase::Prepared;
+    }
+    authorities
 }
 
 fn texts(list: &Value) -> Vec<String> {

@@ -10,9 +10,10 @@ use crate::nodes::{HOST, Nodes, join_at};
 use crate::story_seed_objects::answer_in;
 use crate::story_shoot_delete::Scene;
 use crate::story_shoot_others::wait_for_task;
-use crate::story_shoot_rotation::{ask_for, created_with, wait_for_phases};
+use crate::story_shoot_rotation::{ask_for, created_with, secrets, wait_for_phases};
 use crate::world::{CORE, MANAGED_RESOURCES, Options, World};
 use support::api::subresource::UNREACHED;
+use support::controllers::workloads::HOLD;
 use support::garden::prepare;
 use support::json::{list, text};
 use support::shoot::history::{wait_until, wait_until_created};
@@ -106,14 +107,13 @@ fn a_rotation_is_completed_once_the_agents_of_the_tunnel_have_followed() {
         let agents = cluster.get("apps", "daemonsets", AGENTS.0, AGENTS.1)?;
         (agents["status"]["numberReady"] == 1).then_some(())
     });
+    let agents = |hold: Value| {
+        cluster.merge("apps", "daemonsets", AGENTS, &json!({"metadata": {"annotations": {HOLD: hold}}}));
+    };
+    // Its agent is not replaced.
+    agents(json!("yes"));
     ask_for(&world, "rotate-ca-start");
     wait_for_phases(&world, &[("certificateAuthorities", "Prepared")]);
-    let agents = |updated: i64| {
-        let status = json!({"status": {"desiredNumberScheduled": 1, "updatedNumberScheduled": updated,
-            "numberReady": 1}});
-        cluster.merge_status("apps", "daemonsets", AGENTS, &status);
-    };
-    agents(0);
     ask_for(&world, "rotate-ca-complete");
     wait_for_task(&world, FOLLOWED);
     let server = |world: &World| {
@@ -124,7 +124,7 @@ fn a_rotation_is_completed_once_the_agents_of_the_tunnel_have_followed() {
     let before = server(&world);
     world.skip(std::time::Duration::from_secs(60));
     assert_eq!(server(&world), before, "the API server has lost the old CA");
-    agents(1);
+    agents(Value::Null);
     wait_for_phases(&world, &[("certificateAuthorities", "Completed")]);
     assert_ne!(server(&world), before);
     assert_eq!(site.complaints(), Vec::<String>::new());
@@ -213,6 +213,11 @@ fn a_flat_network_needs_no_tunnel() {
         config["edge"]["tunnel"] = json!(kind);
         let agent = world.agent_of(&site, &config);
         agent.launch();
+        // The port stays until the server and the agents have ended: one operation longer.
+        seed.wait_for(kind, |_| (tunnel()[1] == expected[1] && tunnel()[3] == expected[3]).then_some(()));
+        wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+        assert!(tunnel()[2], "{kind}");
+        ask_for(&world, "reconcile");
         seed.wait_for(kind, |_| (tunnel() == expected).then_some(()));
         wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
         agent.stop();
@@ -247,5 +252,77 @@ fn pools_change() {
         (proxies() == ["shoot-core-kube-proxy-pool-v1.34.3"]).then_some(())
     });
     assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// Nodes stay while a Shoot is hibernated, and cannot follow a rotation: it is completed once the Shoot is awake.
+#[test]
+fn a_rotation_is_not_completed_while_the_nodes_cannot_follow() {
+    let world = World::start(&Options::new("shoot-asleep-turn"));
+    let site = world.site();
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = created_with(&world, &site, (Nodes::Hosts, shoot));
+    let phase = || {
+        let shoot = world.garden.get(CORE, "shoots", PLACE.0, PLACE.1).unwrap();
+        text(&shoot, "/status/credentials/rotation/certificateAuthorities/phase").to_owned()
+    };
+    let sleep = |enabled: bool| {
+        let spec = json!({"spec": {"hibernation": {"enabled": enabled}}});
+        world.garden.merge(CORE, "shoots", PLACE, &spec);
+        wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+    };
+    ask_for(&world, "rotate-ca-start");
+    wait_for_phases(&world, &[("certificateAuthorities", "Prepared")]);
+    let tunnels = || secrets(&world).get("ca-vpn").copied();
+    sleep(true);
+    ask_for(&world, "rotate-ca-complete");
+    world.garden.wait_for("the start of the completion", |_| (phase() == "Completing").then_some(()));
+    wait_until(&world.garden, PLACE, "Reconcile Succeeded 100");
+    assert_eq!((phase().as_str(), tunnels()), ("Completing", Some(2)));
+    sleep(false);
+    assert_eq!((phase().as_str(), tunnels()), ("Completing", Some(2)));
+    ask_for(&world, "reconcile");
+    wait_for_phases(&world, &[("certificateAuthorities", "Completed")]);
+    assert_eq!(tunnels(), Some(1));
+    assert_eq!(site.complaints(), Vec::<String>::new());
+    agent.stop();
+}
+
+/// What is well is looked at without the ManagedResource: workloads each minute, other objects every five.
+#[test]
+fn objects_that_vanish_from_a_shoot_that_was_well_come_back() {
+    let world = World::start(&Options::new("shoot-vanished"));
+    let site = world.site();
+    let shoot = Nodes::Hosts.shoot(&world, NAME);
+    let agent = created_with(&world, &site, (Nodes::Hosts, shoot));
+    wait_for_condition(&world, "SystemComponentsHealthy", "True");
+    let cluster = &site.server(&technical_id(NAME)).unwrap().cluster;
+    for (group, plural, namespace, name, period_s) in [
+        ("apps", "deployments", "kube-system", "coredns", 60),
+        ("rbac.authorization.k8s.io", "clusterroles", "", "system:coredns", 300),
+    ] {
+        // Only a change to the worse is mended at once. Then the ManagedResource is checked, and calm.
+        let healthy = |managed: &Value| {
+            let mut all = list(managed, "/status/conditions").iter();
+            all.any(|condition| condition["type"] == "ResourcesHealthy" && condition["status"] == "True")
+        };
+        world.seed.wait_for("a healthy ManagedResource", |seed| {
+            let managed =
+                seed.get(MANAGED_RESOURCES, "managedresources", &technical_id(NAME), "shoot-core-coredns")?;
+            healthy(&managed).then_some(())
+        });
+        world.pass(std::time::Duration::from_secs(150));
+        let find = || cluster.get(group, plural, namespace, name);
+        let before = find().unwrap()["metadata"]["uid"].clone();
+        cluster.delete(group, plural, namespace, name);
+        let began = world.clock.mono();
+        world.pass(std::time::Duration::from_secs(period_s));
+        cluster.wait_for(&format!("{plural} {name}"), |_| {
+            find().filter(|found| found["metadata"]["uid"] != before)
+        });
+        // A full apply would bring it back after an hour.
+        world.measured(name, world.clock.mono() - began, std::time::Duration::from_secs(2 * period_s));
+        assert!(world.clock.mono() - began < std::time::Duration::from_secs(1_800), "{plural} {name}");
+    }
     agent.stop();
 }

@@ -152,43 +152,59 @@ fn control_planes(
     let host_types = settings.map_or(&[][..], |settings| &settings.edge.host_types);
     let of_shoots = || components::images(!host_types.is_empty());
     let versions = match settings {
-        _ if !task.kubernetes.is_empty() => task.kubernetes.iter().cloned().collect(),
+        _ if !task.kubernetes.is_empty() => {
+            Versions { control_planes: task.kubernetes.iter().cloned().collect(), ..Versions::default() }
+        }
         Some(settings) if task.charts.is_empty() => {
             let found = versions(&garden(settings, variable)?, settings, task.all);
             let known =
                 found.map_err(|error| format!("{}; name the versions with --kubernetes", chain(&error)))?;
             // A garden may offer versions that this gardenlet does not support.
-            known
-                .into_iter()
-                .filter(|version| images.of_control_plane(of_shoots(), version).is_ok())
-                .collect()
+            let is_known = |version: &String| images.of_control_plane(of_shoots(), version).is_ok();
+            let control_planes = known.control_planes.into_iter().filter(is_known).collect();
+            Versions { control_planes, ..known }
         }
-        _ => SortedSet::new(),
+        _ => Versions::default(),
     };
     let mut found = BundleImages::new();
-    for version in versions {
+    for version in versions.control_planes {
         found.extend(images.of_control_plane(of_shoots(), &version)?);
+    }
+    for version in versions.nodes {
+        for name in components::images_of_nodes() {
+            found.extend([images.find(name, &version)?]);
+        }
     }
     Ok(found)
 }
 
+/// Versions of Kubernetes whose images Shoots need.
+#[derive(Debug, Default)]
+struct Versions {
+    control_planes: SortedSet<String>,
+    /// Of the kubelets of hosts.
+    nodes: SortedSet<String>,
+}
+
 /// The versions of Kubernetes that Shoots of the seed have or may have.
-fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<SortedSet<String>, kube::Error> {
-    let mut found = SortedSet::new();
+fn versions(garden: &Garden, settings: &Settings, all: bool) -> Result<Versions, kube::Error> {
+    let mut found = Versions::default();
     let provider = text(&settings.document["seedConfig"]["spec"]["provider"]["type"]);
     let host_types = &settings.edge.host_types;
     garden.list_all::<Value>(&CLOUD_PROFILE, ALL_NAMESPACES, &ListParams::default(), &mut |profile| {
         let kind = text(&profile["spec"]["type"]);
         if all || kind == provider || is_host_type(kind, host_types) {
             let versions = profile["spec"]["kubernetes"]["versions"].as_array().into_iter().flatten();
-            found.extend(versions.map(|entry| text(&entry["version"]).to_owned()));
+            found.control_planes.extend(versions.map(|entry| text(&entry["version"]).to_owned()));
         }
     })?;
     let label_selector = format!("name.seed.gardener.cloud/{}=true", settings.seed_config.name);
     let params = ListParams { label_selector, ..ListParams::default() };
     garden.list_all::<Value>(&SHOOT, ALL_NAMESPACES, &params, &mut |shoot| {
-        found.insert(text(&shoot["spec"]["kubernetes"]["version"]).to_owned());
-        found.extend(pools::read(&shoot).into_iter().map(|pool| pool.kubernetes_version));
+        found.control_planes.insert(text(&shoot["spec"]["kubernetes"]["version"]).to_owned());
+        if is_host_type(text(&shoot["spec"]["provider"]["type"]), host_types) {
+            found.nodes.extend(pools::read(&shoot).into_iter().map(|pool| pool.kubernetes_version));
+        }
     })?;
     Ok(found)
 }

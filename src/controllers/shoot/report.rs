@@ -21,7 +21,7 @@ use crate::operation::cluster::technical_id;
 use crate::operation::requests::{TASKS, asked};
 
 use super::decide::generation;
-use super::rotation;
+use super::rotation::{self, Paused};
 use super::status::INITIALIZE;
 
 /// Codes of errors that a retry cannot fix before somebody has changed something.
@@ -240,9 +240,9 @@ impl OperationReport {
                     status[field] = json!(reset);
                 }
             }
-            if let Some(changed) =
-                rotation_patch(&self.rotation, &rotation::done(&self.rotation, reconciled.is_hibernated, now))
-            {
+            let paused = Paused::of(reconciled.shoot, reconciled.is_hibernated);
+            let done = rotation::done(&self.rotation, paused, now);
+            if let Some(changed) = rotation_patch(&self.rotation, &done) {
                 status["credentials"]["rotation"] = changed;
             }
         }
@@ -619,7 +619,7 @@ mod tests {
                 if first["status"]["lastErrors"].is_null() {
                     let credentials = rotation::done(
                         &before["status"]["credentials"]["rotation"],
-                        false,
+                        Paused::default(),
                         at(&last(first)["lastUpdateTime"]),
                     );
                     shoot["status"]["credentials"]["rotation"] = credentials;

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::api::gardener::{OPERATION, has_ssh_access};
+use crate::api::gardener::{OPERATION, has_ssh_access, has_workers};
 use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
@@ -147,13 +147,34 @@ fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
     }
 }
 
-/// The state of the rotations after a successful operation. Nothing can be rewritten in a hibernated
-/// Shoot. Its key rotation pauses until it is awake, because the old encryption key is still needed to
-/// read stored objects. Upstream continues.
-pub(super) fn done(rotation: &Value, is_hibernated: bool, now: Timestamp) -> Value {
+/// What pauses because the Shoot sleeps. Upstream continues.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Paused {
+    /// Nothing can be rewritten in it, and the old encryption key is still needed to read stored objects.
+    keys: bool,
+    /// The nodes of the site stay, and cannot follow before they lose the old CAs.
+    completion_of_authorities: bool,
+}
+
+impl Paused {
+    /// At the end of an operation. `shoot` has the status before that, and `is_hibernated` is the state now.
+    pub(super) fn of(shoot: &Value, is_hibernated: bool) -> Self {
+        let slept = is_hibernated || shoot["status"]["hibernated"] == true;
+        Self { keys: is_hibernated, completion_of_authorities: slept && has_workers(shoot) }
+    }
+
+    fn is(self, what: &str, phase: &str) -> bool {
+        if what == AUTHORITIES { self.completion_of_authorities && phase == "Completing" } else { self.keys }
+    }
+}
+
+/// The state of the rotations after a successful operation.
+pub(super) fn done(rotation: &Value, paused: Paused, now: Timestamp) -> Value {
     let mut rotation = rotation.clone();
-    let all = [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY];
-    for what in all.into_iter().take(if is_hibernated { 1 } else { all.len() }) {
+    for what in [AUTHORITIES, ACCOUNT_KEY, ENCRYPTION_KEY] {
+        if paused.is(what, phase(&rotation, what)) {
+            continue;
+        }
         let next = match phase(&rotation, what) {
             // Without workers, nothing must be rolled out.
             "Preparing" | "PreparingWithoutWorkersRollout" | "WaitingForWorkersRollout" => "Prepared",
@@ -202,6 +223,8 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_unix(1_767_225_600);
     const LATER: Timestamp = Timestamp::from_unix(1_767_225_660);
 
+    const AWAKE: Paused = Paused { keys: false, completion_of_authorities: false };
+
     fn shoot(version: &str, asked: &str, rotation: &Value) -> Value {
         json!({
             "metadata": {"annotations": {"gardener.cloud/operation": asked}},
@@ -223,10 +246,32 @@ mod tests {
         for phase in ["Preparing", "Completing"] {
             let entry = json!({"phase": phase, "lastInitiationTime": "2026-01-01T00:00:00Z"});
             let rotation = json!({(AUTHORITIES): entry, (ACCOUNT_KEY): entry, (ENCRYPTION_KEY): entry});
-            let asleep = done(&rotation, true, LATER);
+            let asleep = done(&rotation, Paused::of(&json!({}), true), LATER);
             assert_ne!(asleep[AUTHORITIES]["phase"], phase);
             assert_eq!((&asleep[ACCOUNT_KEY], &asleep[ENCRYPTION_KEY]), (&entry, &entry));
-            assert_ne!(done(&rotation, false, LATER)[ENCRYPTION_KEY]["phase"], phase);
+            assert_ne!(done(&rotation, AWAKE, LATER)[ENCRYPTION_KEY]["phase"], phase);
+        }
+    }
+
+    /// Hosts that keep the old CAs would never get in again.
+    #[test]
+    fn cas_of_nodes_are_completed_only_by_an_operation_that_begins_and_ends_awake() {
+        let shoot = |workers: &Value, hibernated: bool| json!({"spec": {"provider": {"workers": workers}}, "status": {"hibernated": hibernated}});
+        let (none, some) = (json!([]), json!([{"name": "a"}]));
+        let table = [
+            (&some, false, false, "Completed"),
+            (&some, false, true, "Completing"),
+            (&some, true, true, "Completing"),
+            (&some, true, false, "Completing"),
+            (&none, true, true, "Completed"),
+        ];
+        for (workers, before, after, expected) in table {
+            let paused = Paused::of(&shoot(workers, before), after);
+            let of = |phase: &str| {
+                done(&json!({AUTHORITIES: {"phase": phase}}), paused, NOW)[AUTHORITIES]["phase"].clone()
+            };
+            assert_eq!(of("Completing"), expected, "{workers} {before} {after}");
+            assert_eq!(of("Preparing"), "Prepared");
         }
     }
 
@@ -301,7 +346,7 @@ mod tests {
         let of = |asked: &str, provider: &Value| {
             let mut shoot = shoot("1.34.3", asked, &Value::Null);
             shoot["spec"]["provider"] = provider.clone();
-            done(&begun(&shoot, NOW), false, LATER)[SSH_KEYPAIR].clone()
+            done(&begun(&shoot, NOW), AWAKE, LATER)[SSH_KEYPAIR].clone()
         };
         let workers = json!([{"name": "a"}]);
         let (open, closed) = (
@@ -321,13 +366,13 @@ mod tests {
     #[test]
     fn a_rotation_from_start_to_end() {
         let rotation = begun(&shoot("1.33.5", "rotate-ca-start", &Value::Null), NOW);
-        let prepared = done(&rotation, false, LATER);
+        let prepared = done(&rotation, AWAKE, LATER);
         let entry = json!({"phase": "Prepared", "lastInitiationTime": "2026-01-01T00:00:00Z",
             "lastInitiationFinishedTime": "2026-01-01T00:01:00Z"});
         assert_eq!(prepared, json!({AUTHORITIES: entry}));
-        assert_eq!(done(&prepared, false, LATER), prepared);
+        assert_eq!(done(&prepared, AWAKE, LATER), prepared);
         let completing = begun(&shoot("1.33.5", "rotate-ca-complete", &prepared), LATER);
-        let completed = done(&completing, false, LATER);
+        let completed = done(&completing, AWAKE, LATER);
         let entry = json!({"phase": "Completed", "lastInitiationTime": "2026-01-01T00:00:00Z",
             "lastCompletionTime": "2026-01-01T00:01:00Z"});
         assert_eq!(completed, json!({AUTHORITIES: entry}));
@@ -346,7 +391,7 @@ mod tests {
             ("v1.35.1", "rotate-credentials-start", true),
             ("1.33.5", "rotate-credentials-start", false),
         ] {
-            let prepared = done(&begun(&shoot(version, asked, &Value::Null), NOW), false, NOW);
+            let prepared = done(&begun(&shoot(version, asked, &Value::Null), NOW), AWAKE, NOW);
             assert_eq!(
                 prepared[ENCRYPTION_KEY]["autoCompleteAfterPrepared"] == true,
                 is_alone,

@@ -9,6 +9,11 @@ use super::super::work::Work;
 
 /// Writes a ManagedResource of the Shoot.
 pub(super) fn deploy(work: &mut Work, managed: &Managed) -> Result<TaskStep, Failed> {
+    let key = Key::new(work.plane(), managed.name.as_str());
+    let present = work.env.managed.get(&key);
+    if present.is_some_and(|present| present.metadata.deletion_timestamp.is_some()) {
+        return Ok(TaskStep::again(STORE_PERIOD, format!("ManagedResource {key} is still being deleted")));
+    }
     let generation = managed::deploy(&work.env.seed, managed)?;
     work.generations.insert(managed.name.clone(), generation);
     Ok(TaskStep::Done)

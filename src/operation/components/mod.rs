@@ -57,6 +57,11 @@ pub fn images(has_nodes: bool) -> impl Iterator<Item = &'static str> {
         .copied()
 }
 
+/// The names of the images that each node needs, for the version of its kubelet.
+pub(crate) fn images_of_nodes() -> impl Iterator<Item = &'static str> {
+    kube_proxy::COMPONENT.images.iter().copied()
+}
+
 /// The certificates of all components.
 pub fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate> {
     COMPONENTS.iter().flat_map(|component| (component.certificates)(view, outside)).collect()
@@ -69,6 +74,16 @@ fn beside_server(work: &Work, replicas: i64) -> Result<Option<Vec<ServerAddition
     }
     let additions = COMPONENTS.iter().map(|component| (component.beside_server)(work, replicas));
     additions.filter_map(Result::transpose).collect::<Result<_, _>>().map(Some)
+}
+
+/// Whether a pod of the API server serves.
+fn server_serves(work: &Work) -> Result<bool, Failed> {
+    kube_apiserver::tasks::is_available(work)
+}
+
+/// Whether agents of the tunnel connect through the exposed Service.
+fn uses_tunnel(work: &Work) -> bool {
+    tunnel::is_in_use(work)
 }
 
 /// The workloads of all components.

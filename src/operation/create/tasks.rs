@@ -16,6 +16,7 @@ use crate::shoot::{rotation, secrets};
 
 use super::super::components;
 use super::super::components::etcd::plain::moving::ACCEPT_LOSS;
+use super::super::kinds::Operation;
 use super::super::snapshots::accepts_loss;
 use super::super::work::Work;
 use super::super::{cluster, status};
@@ -30,7 +31,13 @@ pub(crate) fn required_extensions(work: &mut Work, _: &Attempt) -> Result<TaskSt
         let host_types = &work.env.settings.edge.host_types;
         let unclear = hosts::unclear(&work.view.provider, &registrations, &installations, host_types);
         let key = Key::new(work.plane(), work.view.name.as_str());
-        let infrastructure = work.env.seed.find::<Value>(&INFRASTRUCTURE, &key)?.unwrap_or_default();
+        // A Shoot that goes is never refused for it.
+        let infrastructure = match work.facts.operation {
+            Operation::Create | Operation::Reconcile | Operation::Restore => {
+                work.env.seed.find::<Value>(&INFRASTRUCTURE, &key)?.unwrap_or_default()
+            }
+            Operation::Delete | Operation::ForceDelete | Operation::Migrate => Value::Null,
+        };
         if let Some(why) = unclear.or_else(|| hosts::held_by_extension(&infrastructure)) {
             return Err(problem(why));
         }

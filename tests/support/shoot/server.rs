@@ -16,8 +16,9 @@ use crate::TestCluster;
 use crate::api::store::Id;
 use crate::cluster::{Authorization, Options};
 use crate::controllers::Share;
+use crate::controllers::workloads::HOLD;
 use crate::encoding::rfc3339_micro;
-use crate::json::set;
+use crate::json::{entry, set, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
@@ -199,6 +200,7 @@ impl Server {
         if let Some(ca) = ca.filter(|_| is_running) {
             self.cluster.set_root_ca(ca);
             self.renew_lease();
+            self.run_daemons();
         }
     }
 
@@ -227,6 +229,34 @@ impl Server {
         self.cluster.create("v1", "nodes", &json!({"metadata": {"name": name, "labels": labels}}));
         let status = json!({"status": {"conditions": [ready], "nodeInfo": {"kubeletVersion": version}}});
         self.cluster.merge_status("", "nodes", ("", name), &status);
+    }
+
+    /// Each node has a ready pod of each DaemonSet, of its present template. Those of a DaemonSet that is [held](HOLD) stay.
+    fn run_daemons(&self) {
+        if !self.life().has_nodes {
+            return;
+        }
+        for node in self.cluster.store().names("", "nodes", "") {
+            for daemons in self.cluster.store().all("apps", "daemonsets", "") {
+                let (namespace, name) =
+                    (text(&daemons, "/metadata/namespace"), text(&daemons, "/metadata/name"));
+                let is_held = entry(&daemons, "/metadata/annotations", HOLD).is_some();
+                let name = format!("{name}-{node}");
+                let mut spec = daemons["spec"]["template"]["spec"].clone();
+                spec["nodeName"] = json!(node);
+                match self.cluster.get("", "pods", namespace, &name) {
+                    Some(pod) if is_held || pod["spec"]["volumes"] == spec["volumes"] => continue,
+                    Some(_) => self.cluster.delete("", "pods", namespace, &name),
+                    None => {}
+                }
+                let labels = &daemons["spec"]["template"]["metadata"]["labels"];
+                let pod = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec});
+                self.cluster.create("v1", "pods", &pod);
+                let ready = json!({"type": "Ready", "status": "True"});
+                let status = json!({"status": {"phase": "Running", "conditions": [ready]}});
+                self.cluster.merge_status("", "pods", (namespace, &name), &status);
+            }
+        }
     }
 
     fn renew_lease(&self) {

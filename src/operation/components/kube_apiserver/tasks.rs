@@ -13,7 +13,7 @@ use super::super::super::work::Work;
 use super::super::super::{encryption, pods};
 use super::super::component::{Component, Turn};
 use super::super::workload::{Workload, replicas as present, wait_gone};
-use super::super::{beside_server, managed_resource};
+use super::super::{beside_server, managed_resource, uses_tunnel};
 use super::{Encryption, KUBELET_CERTIFICATE, KeyOrder, NAME};
 use crate::api::core::{DEPLOYMENT, POD, SERVICE};
 use crate::api::gardener::SHOOT;
@@ -230,6 +230,12 @@ pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result
     }
 }
 
+/// Whether a pod of it serves.
+pub(crate) fn is_available(work: &Work) -> Result<bool, Failed> {
+    let server = work.env.seed.find::<Value>(&DEPLOYMENT, &Key::new(work.plane(), NAME))?;
+    Ok(server.is_some_and(|server| server["status"]["availableReplicas"].as_i64().unwrap_or(0) > 0))
+}
+
 fn service(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let service = super::deploy_service(&work.env.seed, work.plane())?;
     // The endpoints for nodes and pods are objects of `shoot-core-system`.
@@ -249,7 +255,7 @@ fn wait_exposed(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     // Kubeconfigs name the port that the Shoot had on the other seed.
     let port = work.facts.restores().then(|| addresses::advertised_port(&work.shoot)).flatten();
     let settings = &work.env.settings.edge.exposure;
-    let needs = exposure::ExposureNeeds { port, has_tunnel: work.facts.has_tunnel };
+    let needs = exposure::ExposureNeeds { port, has_tunnel: uses_tunnel(work) };
     let (exposed, tunnel_port) = exposure::ensure(&work.env.seed, &work.view.technical_id, settings, needs)?;
     match exposed {
         exposure::Exposed::Waiting(step) => Ok(step),

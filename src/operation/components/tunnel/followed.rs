@@ -2,19 +2,25 @@
 
 use serde_json::Value;
 
-use crate::api::core::{DAEMON_SET, NODE};
-use crate::api::meta::{ALL_NAMESPACES, Key};
+use crate::api::core::{DAEMON_SET, NODE, POD};
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::components::rollout::is_node_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::ListParams;
 
 use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
-use super::{AGENT, MANAGED_RESOURCE};
+use super::super::server_serves;
+use super::{AGENT, CERTIFICATE, MANAGED_RESOURCE};
 
 /// The completion drops the old CA. An agent that still has its certificate would never get in again, and its host would be
 /// lost. Hosts that are not ready are not waited for.
 pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
+    // A server that does not serve may need exactly this operation. Its agents have followed when the rotation was prepared, or
+    // cannot follow now.
+    if !server_serves(work)? {
+        return Ok(TaskStep::Done);
+    }
     let managed = work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE));
     if managed.is_some_and(|managed| !managed.is_applied()) {
         let why = format!("ManagedResource {MANAGED_RESOURCE} is not applied yet");
@@ -24,31 +30,59 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let Some(agents) = client.find::<Value>(&DAEMON_SET, &Key::new("kube-system", AGENT))? else {
         return Ok(TaskStep::Done);
     };
-    let (mut ready, mut lost) = (0, 0);
+    let (mut nodes, mut pods) = (Vec::new(), Vec::new());
     client.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
-        *if is_node_ready(&node) { &mut ready } else { &mut lost } += 1;
+        if is_node_ready(&node) {
+            nodes.push(text(&node["metadata"]["name"]).to_owned());
+        }
     })?;
-    Ok(match missing(&agents, ready, lost) {
-        0 => TaskStep::Done,
-        missing => TaskStep::again(
+    let params = ListParams { label_selector: format!("app={AGENT}"), ..ListParams::default() };
+    client.list_all::<Value>(&POD, "kube-system", &params, &mut |pod| pods.push(AgentPod::read(&pod)))?;
+    let wanted = certificate(&agents["spec"]["template"]["spec"]);
+    let late: Vec<&String> = nodes.iter().filter(|node| !has_followed(node, wanted, &pods)).collect();
+    Ok(match late.first() {
+        None => TaskStep::Done,
+        Some(node) => TaskStep::again(
             FIVE_SECONDS,
             format!(
-                "{missing} of {ready} agents of the tunnel on ready nodes do not run with the new certificate yet"
+                "{} of {} agents of the tunnel do not run with the new certificate yet, among them that of node {node}",
+                late.len(),
+                nodes.len()
             ),
         ),
     })
 }
 
-/// How many agents on ready nodes are old, or not ready. `ready` and `lost` are counts of nodes.
-fn missing(agents: &Value, ready: i64, lost: i64) -> i64 {
-    let status = &agents["status"];
-    let count = |name: &str| status[name].as_i64().unwrap_or_default();
-    if status["observedGeneration"] != agents["metadata"]["generation"] {
-        return ready;
+/// The pod of an agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct AgentPod {
+    node: String,
+    /// The Secret with its certificate and CAs.
+    secret: String,
+    is_ready: bool,
+}
+
+impl AgentPod {
+    fn read(pod: &Value) -> Self {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+        Self {
+            node: text(&pod["spec"]["nodeName"]).to_owned(),
+            secret: certificate(&pod["spec"]).to_owned(),
+            is_ready: conditions.into_iter().any(is_ready) && pod["metadata"]["deletionTimestamp"].is_null(),
+        }
     }
-    let old = count("desiredNumberScheduled") - count("updatedNumberScheduled") - lost;
-    let silent = ready - count("numberReady");
-    old.max(silent).clamp(0, ready)
+}
+
+fn certificate(spec: &Value) -> &str {
+    let mut volumes = spec["volumes"].as_array().into_iter().flatten();
+    let volume = volumes.find(|volume| volume["name"] == CERTIFICATE);
+    volume.map_or("", |volume| text(&volume["secret"]["secretName"]))
+}
+
+/// Whether the agent of a node runs with this Secret.
+fn has_followed(node: &str, secret: &str, pods: &[AgentPod]) -> bool {
+    pods.iter().any(|pod| pod.node == node && pod.secret == secret && pod.is_ready)
 }
 
 #[cfg(test)]
@@ -57,25 +91,27 @@ mod tests {
     use crate::base::json::json;
 
     #[test]
-    fn agents_that_have_not_followed() {
-        let of = |desired: i64, updated: i64, running: i64| {
-            json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 2,
-                "desiredNumberScheduled": desired, "updatedNumberScheduled": updated, "numberReady": running}})
+    fn an_agent_has_followed_if_it_runs_with_the_new_certificate() {
+        let pod = |node: &str, secret: &str, ready: &str, deleted: &Value| {
+            let volumes = json!([{"name": "other", "secret": {"secretName": "x"}},
+                {"name": CERTIFICATE, "secret": {"secretName": secret}}]);
+            AgentPod::read(&json!({"metadata": {"deletionTimestamp": deleted},
+                "spec": {"nodeName": node, "volumes": volumes},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}}))
         };
-        let table = [
-            (of(3, 3, 3), (3, 0), 0),
-            (of(3, 2, 3), (3, 0), 1),
-            (of(3, 3, 2), (3, 0), 1),
-            // A host is off: nobody replaces its agent.
-            (of(3, 2, 2), (2, 1), 0),
-            (of(3, 1, 2), (2, 1), 1),
-            // No host has joined.
-            (of(0, 0, 0), (0, 0), 0),
-            // The controller has not seen the new agents.
-            (json!({"metadata": {"generation": 2}, "status": {"observedGeneration": 1}}), (3, 0), 3),
+        let pods = [
+            pod("old", "s1", "True", &Value::Null),
+            pod("new", "s2", "True", &Value::Null),
+            pod("silent", "s2", "False", &Value::Null),
+            pod("going", "s2", "True", &json!("2026-01-01T00:00:00Z")),
+            // It is replaced: both are there for a moment.
+            pod("both", "s1", "True", &json!("2026-01-01T00:00:00Z")),
+            pod("both", "s2", "True", &Value::Null),
         ];
-        for (agents, (ready, lost), expected) in table {
-            assert_eq!(missing(&agents, ready, lost), expected, "{agents}");
-        }
+        let followed: Vec<&str> = ["old", "new", "silent", "going", "both", "none"]
+            .into_iter()
+            .filter(|node| has_followed(node, "s2", &pods))
+            .collect();
+        assert_eq!(followed, ["new", "both"]);
     }
 }

@@ -34,6 +34,8 @@ const SERVER: &str = "konnectivity-server";
 /// The image, the certificate and the DaemonSet of the agents.
 const AGENT: &str = "konnectivity-agent";
 const MANAGED_RESOURCE: &str = "shoot-core-konnectivity-agent";
+/// The volume of an agent with its certificate and the CAs of the server.
+const CERTIFICATE: &str = "certificate";
 
 pub(super) static COMPONENT: Component = Component {
     needs_workers: true,
@@ -47,7 +49,7 @@ pub(super) static COMPONENT: Component = Component {
             only_in_the_log,
         )
         .after(&["Deploying control plane namespace"])
-        .when(|facts| facts.has_tunnel && facts.completes_authorities() && !facts.sleeps)
+        .when(|facts| facts.has_tunnel && facts.completes_authorities() && !facts.restores())
         .retrying(FIVE_SECONDS, FIVE_MINUTES),
         Row::new("Deploying konnectivity-agent system component", deploy, |seen| {
             seen.written(MANAGED_RESOURCE)
@@ -56,7 +58,10 @@ pub(super) static COMPONENT: Component = Component {
         .when(|facts| facts.has_tunnel && facts.is_awake())
         .retrying(FIVE_SECONDS, SHORT),
         Row::new("Deleting konnectivity-agent system component", delete, only_in_the_log)
-            .after(&["Waiting until shoot namespaces have been reconciled"])
+            .after(&[
+                "Waiting until Kubernetes API server rolled out",
+                "Waiting until shoot namespaces have been reconciled",
+            ])
             .when(|facts| facts.has_workers && !facts.has_tunnel)
             .retrying(FIVE_SECONDS, SHORT),
         Row::new(
@@ -78,6 +83,11 @@ pub(super) static COMPONENT: Component = Component {
     ],
     ..Component::NONE
 };
+
+/// Whether agents connect to the server, also where the option says that they are not needed any more.
+pub(super) fn is_in_use(work: &Work) -> bool {
+    work.facts.has_tunnel || work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE)).is_some()
+}
 
 /// Agents verify the address that they dial, so the server's certificate waits for it.
 fn certificates(view: &ShootView, outside: Option<&Outside>) -> Vec<Certificate> {
@@ -184,7 +194,7 @@ fn agents(
     let (key, mut secret) = unique_secret("kube-system", AGENT, files);
     secret["type"] = json!("Opaque");
     let mut daemon_set = archive::object("tunnel/agent.yaml");
-    name_volumes(&mut daemon_set, &SortedMap::from([("certificate", key.name)]))?;
+    name_volumes(&mut daemon_set, &SortedMap::from([(CERTIFICATE, key.name)]))?;
     let container = &mut daemon_set["spec"]["template"]["spec"]["containers"][0];
     container["image"] = json!(image);
     push(&mut container["args"], json!(format!("--proxy-server-host={host}")));

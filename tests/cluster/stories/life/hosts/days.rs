@@ -279,6 +279,8 @@ pub(in super::super) fn gets_new_authorities(lab: &mut Lab, scene: &mut Scene) -
     reached(lab, garden, agent, (POOL, &phase("Completed"), ROTATED_WITHIN_S))?;
     // The owner's kubeconfig is from before the completion, and has both CAs.
     calls.end(ROTATION_GAP_MAX_S)?;
+    let client = scene.owner(lab, POOL)?.client()?.with_deadline(LOG_WITHIN);
+    is_back(&client, "the completion")?;
     is_well(&scene.garden)
 }
 

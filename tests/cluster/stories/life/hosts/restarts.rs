@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::{Key, Resource};
-use gardenlet::base::clock::Clock;
+use gardenlet::base::clock::{Clock, Mono};
 use gardenlet::base::stop::Stop;
 use gardenlet::base::thread;
 use gardenlet::format::base64;
@@ -55,7 +55,17 @@ struct Told {
     good: usize,
     bad: usize,
     longest_s: f64,
+    /// The last good call.
+    well: Option<Mono>,
     last: String,
+}
+
+impl Told {
+    /// Counts the time since the last good call.
+    fn wait(&mut self) {
+        let since = self.well.map_or(0.0, wait::seconds_since);
+        self.longest_s = self.longest_s.max(since);
+    }
 }
 
 impl Calls {
@@ -64,15 +74,14 @@ impl Calls {
         let (stopped, list) = (stop.clone(), told.clone());
         let thread = thread::spawn(what, 1 << 20, move || {
             let clock = Clock::system();
-            let mut well = wait::now();
             while !stopped.is_stopped() {
                 let (began, outcome) = (clock.mono(), call());
                 let mut told = list.lock().unwrap_or_else(PoisonError::into_inner);
                 match outcome {
                     Ok(()) => {
                         told.good += 1;
-                        told.longest_s = told.longest_s.max(wait::seconds_since(well));
-                        well = wait::now();
+                        told.wait();
+                        told.well = Some(wait::now());
                     }
                     Err(why) => {
                         told.bad += 1;
@@ -97,11 +106,13 @@ impl Calls {
         if let Some(thread) = self.thread.take() {
             drop(thread.join());
         }
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.wait();
         println!(
             "                 {}: {} good calls, {} failed, the longest gap {:.1} s; the last failure: {}",
             self.what, told.good, told.bad, told.longest_s, told.last
         );
+        ensure(told.good > 0, || format!("{}: no good call", self.what))?;
         ensure(told.longest_s < gap_max_s, || format!("{}: a gap of {:.1} s", self.what, told.longest_s))
     }
 }
