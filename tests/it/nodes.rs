@@ -31,7 +31,7 @@ impl Nodes {
         }
     }
 
-    /// The Shoot to apply, after [`Nodes::prepare`].
+    /// Prepares the garden for it, and returns the Shoot to apply.
     pub(crate) fn shoot(self, world: &World, name: &str) -> ShootObject {
         self.prepare(world);
         match self {

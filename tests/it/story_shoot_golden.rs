@@ -55,8 +55,8 @@ fn names(world: &World) -> BTreeSet<String> {
         .collect()
 }
 
-/// Rows of the documentation: kinds and names in backquotes in the first column of the table below this headline. A star at the end
-/// of a name stands for any end.
+/// Rows of the documentation: kinds and names in backquotes in the first column of the table below this headline. A `*` at
+/// the end of a name matches the rest.
 fn listed(headline: &str) -> Vec<&'static str> {
     let section = DIFFERENCES.split("\n## ").find(|section| section.starts_with(&format!("{headline}\n")));
     let rows = section.unwrap().lines().filter_map(|line| line.strip_prefix("| `"));

@@ -1,5 +1,7 @@
 //! Shoots whose nodes are hosts of the site: what only they have.
 
+use std::time::Duration;
+
 use gardenlet::api::gardener::SHOOT;
 use gardenlet::api::meta::Key;
 use gardenlet::kube::DeleteParams;
@@ -46,7 +48,7 @@ fn condition(world: &World, kind: &str) -> Option<(String, String)> {
 
 fn wait_for_condition(world: &World, kind: &str, status: &str) -> String {
     world.garden.wait_for(&format!("{kind} {status}"), |_| {
-        world.time.advance(std::time::Duration::from_secs(1));
+        world.time.advance(Duration::from_secs(1));
         condition(world, kind).filter(|found| found.0 == status).map(|found| found.1)
     })
 }
@@ -122,7 +124,7 @@ fn a_rotation_is_completed_once_the_agents_of_the_tunnel_have_followed() {
             .clone()
     };
     let before = server(&world);
-    world.skip(std::time::Duration::from_secs(60));
+    world.skip(Duration::from_secs(60));
     assert_eq!(server(&world), before, "the API server has lost the old CA");
     agents(Value::Null);
     wait_for_phases(&world, &[("certificateAuthorities", "Completed")]);
@@ -311,18 +313,18 @@ fn objects_that_vanish_from_a_shoot_that_was_well_come_back() {
                 seed.get(MANAGED_RESOURCES, "managedresources", &technical_id(NAME), "shoot-core-coredns")?;
             healthy(&managed).then_some(())
         });
-        world.pass(std::time::Duration::from_secs(150));
+        world.pass(Duration::from_secs(150));
         let find = || cluster.get(group, plural, namespace, name);
         let before = find().unwrap()["metadata"]["uid"].clone();
         cluster.delete(group, plural, namespace, name);
         let began = world.clock.mono();
-        world.pass(std::time::Duration::from_secs(period_s));
+        world.pass(Duration::from_secs(period_s));
         cluster.wait_for(&format!("{plural} {name}"), |_| {
             find().filter(|found| found["metadata"]["uid"] != before)
         });
         // A full apply would bring it back after an hour.
-        world.measured(name, world.clock.mono() - began, std::time::Duration::from_secs(2 * period_s));
-        assert!(world.clock.mono() - began < std::time::Duration::from_secs(1_800), "{plural} {name}");
+        world.measured(name, world.clock.mono() - began, Duration::from_secs(2 * period_s));
+        assert!(world.clock.mono() - began < Duration::from_secs(1_800), "{plural} {name}");
     }
     agent.stop();
 }

@@ -16,7 +16,8 @@ use super::super::rotation::{ask_for, reached};
 use super::super::scene::Scene;
 use super::super::{ask_for_another, sleep, succeeded};
 use super::restarts::Calls;
-use super::{ANSWER_PATH, KUBELET_PORT, POD_READY_WITHIN_S, POOL, is_good, is_ready, is_well, serves};
+use super::{ANSWER_PATH, KUBELET_PORT, POD_READY_WITHIN_S, POOL, TUNNEL_SERVER};
+use super::{is_good, is_ready, is_well, kubelet, readiness, serves};
 use crate::failure::{Failure, Result, ensure};
 use crate::host::{self, Host};
 use crate::lab::Lab;
@@ -41,14 +42,8 @@ const ROTATED_WITHIN_S: u64 = 600;
 const ROTATION_GAP_MAX_S: f64 = 30.0;
 /// Where server and agent tell about themselves, each in its own network.
 const ADMIN: &str = "http://127.0.0.1:8133/metrics";
-const SERVER: &str = "konnectivity-server";
 const AGENT: &str = "konnectivity-agent";
 const EXPOSURE: &str = "kube-apiserver-exposure";
-
-/// The path that leads to the kubelet of the host.
-fn kubelet() -> String {
-    format!("/api/v1/nodes/{}/proxy/healthz", host::NAME)
-}
 
 fn machine(scene: &Scene) -> Result<&Host> {
     scene.host.as_ref().ok_or_else(|| Failure::new("no host has joined"))
@@ -138,14 +133,16 @@ fn burden(lab: &Lab, containers: &Containers, name: &str) -> Result<(i64, i64)> 
 
 fn burdens(lab: &Lab, scene: &Scene) -> Result<BTreeMap<&'static str, (i64, i64)>> {
     let host = &machine(scene)?.containers;
-    let server = burden(lab, scene.site.node.containers(), SERVER)?;
-    Ok([(SERVER, server), (AGENT, burden(lab, host, AGENT)?)].into())
+    let server = burden(lab, scene.site.node.containers(), TUNNEL_SERVER)?;
+    Ok([(TUNNEL_SERVER, server), (AGENT, burden(lab, host, AGENT)?)].into())
 }
 
 /// A kubelet that answers nobody makes neither server nor agent grow.
 fn kubelet_falls_silent(lab: &Lab, scene: &Scene, client: &Client) -> Result<()> {
     let before = burdens(lab, scene)?;
-    ensure(before[SERVER].1 > 0, || "the server of the tunnel does not tell its goroutines".to_owned())?;
+    ensure(before[TUNNEL_SERVER].1 > 0, || {
+        "the server of the tunnel does not tell its goroutines".to_owned()
+    })?;
     let path = "/api/v1/namespaces/default/pods/served/log";
     let host = machine(scene)?;
     {
@@ -198,9 +195,7 @@ fn network_of_pods_breaks(lab: &Lab, scene: &Scene, client: &Client) -> Result<(
 
 fn without_network(owner: &Owner<'_>, client: &Client) -> Result<()> {
     wait::until("the node not to be ready", POD_READY_WITHIN_S, || {
-        let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
-        let status = owner.kubectl(&["get", "node", host::NAME, "--output", ready])?;
-        Ok::<_, Failure>((status != "True").then_some(()))
+        Ok::<_, Failure>((readiness(owner)? != "True").then_some(()))
     })?;
     for effect in ["NoSchedule", "NoExecute"] {
         owner.kubectl(&["taint", "node", host::NAME, &format!("broken=yes:{effect}")])?;

@@ -50,6 +50,8 @@ const DIAL_WITHIN: Duration = Duration::from_secs(5);
 const ACCOUNT_WITHIN_S: u64 = 60;
 const NODE_READY_WITHIN_S: u64 = 120;
 const POD_READY_WITHIN_S: u64 = 120;
+/// The server of the tunnel: its Deployment and its container.
+const TUNNEL_SERVER: &str = "konnectivity-server";
 
 /// A pod runs on a host to which no connection leads from the seed. Its log and an answer of it come through the tunnel, and the
 /// Shoot is deleted. The normal run has no metrics-server.
@@ -114,12 +116,21 @@ fn joins(lab: &mut Lab, scene: &mut Scene, on_host: &[image::Component]) -> Resu
 
 /// Waits until the node is ready.
 fn is_ready(owner: &Owner<'_>, machine: &mut Host) -> Result<()> {
-    let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
     wait::until("the node to be ready", NODE_READY_WITHIN_S, || {
         machine.ensure_running()?;
-        let status = owner.kubectl(&["get", "node", host::NAME, "--output", ready])?;
-        Ok::<_, Failure>((status == "True").then_some(()))
+        Ok::<_, Failure>((readiness(owner)? == "True").then_some(()))
     })
+}
+
+/// The status of the node's condition `Ready`.
+fn readiness(owner: &Owner<'_>) -> Result<String> {
+    let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
+    owner.kubectl(&["get", "node", host::NAME, "--output", ready])
+}
+
+/// The path that leads to the kubelet of the host.
+fn kubelet() -> String {
+    format!("/api/v1/nodes/{}/proxy/healthz", host::NAME)
 }
 
 /// A pod runs on the host, and its log and an answer of it come through the tunnel.

@@ -16,9 +16,8 @@ use serde_json::{Value, json};
 use super::super::owner::Owner;
 use super::super::scene::Scene;
 use super::super::{PROJECT, succeeded};
-use super::{POD_READY_WITHIN_S, POOL, is_good, is_well, runs};
+use super::{POD_READY_WITHIN_S, POOL, TUNNEL_SERVER, is_good, is_well, runs};
 use crate::failure::{Failure, Result, ensure, equal};
-use crate::host;
 use crate::image;
 use crate::lab::Lab;
 use crate::wait;
@@ -38,7 +37,7 @@ const WEBHOOK: &str = "hook";
 /// An object that the webhook changes.
 const THING: Resource = Resource::new("example.org", "v1", "Thing", "things", true);
 
-/// The longest time without a good answer that the issue of a call may have, in seconds.
+/// The longest time without a good answer, in seconds.
 const GAP_MAX_S: f64 = 60.0;
 
 /// A call that a thread repeats.
@@ -133,7 +132,7 @@ pub(in super::super) fn interrupt_little(lab: &mut Lab, scene: &mut Scene) -> Re
     }
     has_a_webhook(lab, &owner, &client)?;
     let asked = client.with_deadline(CALL_WITHIN);
-    let path = format!("/api/v1/nodes/{}/proxy/healthz", host::NAME);
+    let path = super::kubelet();
     let kubelet = Calls::start("kubelet", move || is_good(&asked, &path))?;
     let admitted = client.with_deadline(CALL_WITHIN);
     let webhook = Calls::start("webhook", move || is_admitted(&admitted))?;
@@ -177,7 +176,7 @@ fn server_restarts(lab: &Lab, scene: &Scene) -> Result<()> {
         Ok(pods.split_whitespace().filter_map(|count| count.parse::<i64>().ok()).sum())
     };
     let before = restarts()?;
-    let killed = scene.site.node.kill_container(&POOL.plane(), "konnectivity-server")?;
+    let killed = scene.site.node.kill_container(&POOL.plane(), TUNNEL_SERVER)?;
     equal("the killed servers", &killed, &1)?;
     wait::until_true("the server of the tunnel to restart", BACK_WITHIN_S, || {
         restarts().is_ok_and(|restarts| restarts > before)
