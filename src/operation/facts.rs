@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::api::meta::text;
+use crate::config::control_plane::Tunnel;
 use crate::shoot::{RotationPhase, ShootView, cleaner, rotation};
 
 use super::found::Found;
@@ -48,14 +49,20 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The facts of an operation, where `edge.tunnel` is its default. `found` is what it finds in the seed.
-    pub(crate) fn new(operation: Operation, shoot: &Value, view: &ShootView, found: Found) -> Self {
+    /// The facts of an operation. `tunnel` is configured as `edge.tunnel`. `found` is what it finds in the seed.
+    pub(crate) fn new(
+        operation: Operation,
+        shoot: &Value,
+        view: &ShootView,
+        tunnel: Tunnel,
+        found: Found,
+    ) -> Self {
         let rotations = &view.rotations;
         let rest = &shoot["status"]["credentials"]["encryptionAtRest"];
         Self {
             operation,
             has_workers: view.has_workers,
-            has_tunnel: view.has_workers,
+            has_tunnel: view.has_workers && tunnel == Tunnel::Konnectivity,
             has_kube_proxy: view.kubernetes["kubeProxy"]["enabled"] != false,
             is_hibernated: view.wants_hibernation
                 && matches!(operation, Operation::Create | Operation::Reconcile),

@@ -70,8 +70,7 @@ pub(crate) fn evidence_of(operation: Operation, task: &str) -> Evidence {
 pub(crate) fn outline(operation: Operation, shoot: &Value, tunnel: Tunnel) -> Vec<TaskOutline> {
     let view =
         ShootView::new(ShootViewSources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
-    let mut facts = Facts::new(operation, shoot, &view, Found::ALL);
-    facts.has_tunnel &= tunnel == Tunnel::Konnectivity;
+    let mut facts = Facts::new(operation, shoot, &view, tunnel, Found::ALL);
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
     facts.changes_encryption |= operation == Operation::Create;
     table(operation).outline(&facts)

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use crate::api::gardener::{BASTION, OPERATION, SHOOT};
 use crate::api::meta::{Key, Metadata, text};
-use crate::config::control_plane::Tunnel;
 use crate::extension::problem;
 use crate::flow::{Failed, ReportPacer, TaskError};
 use crate::format::view;
@@ -111,9 +110,7 @@ impl ShootReconciler {
                 inputs.state = Some(state::needed(&self.env.garden, &key)?);
             }
         }
-        let mut facts = Facts::new(operation, shoot, view, found);
-        facts.has_tunnel &= self.env.settings.edge.tunnel == Tunnel::Konnectivity;
-        Ok(facts)
+        Ok(Facts::new(operation, shoot, view, self.env.settings.edge.tunnel, found))
     }
 
     /// A Bastion belongs to the seed that the Shoot leaves.
