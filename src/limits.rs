@@ -155,6 +155,9 @@ pub(crate) const SHOOT_NAME_BYTES_MAX: usize = 253;
 /// Nodes of a Shoot that are looked at. Further ones are ignored.
 pub(crate) const SHOOT_NODES_MAX: usize = 1_000;
 
+/// Objects of a kind in a Shoot that one list may find to be well. Further ones are read one by one.
+pub(crate) const SHOOT_SURVEY_OBJECTS_MAX: usize = 1_000;
+
 /// The length of what a node of a Shoot says about itself.
 pub(crate) const SHOOT_NODE_BYTES_MAX: usize = 512;
 

@@ -33,6 +33,12 @@ pub trait Dial: Send + Sync + fmt::Debug {
         self.dial(host, port, timeout)
     }
 
+    /// The connection is in use until its last reference is dropped. A dialer that ends connections keeps a weak one: another
+    /// handle of the socket would keep the connection open.
+    fn opened(&self, socket: &Arc<TcpStream>) {
+        let _ = socket;
+    }
+
     /// The addresses of a host name, within `timeout`. Errors: the error of the system.
     fn lookup(&self, host: &str, timeout: Duration) -> io::Result<Vec<IpAddr>> {
         let found = resolve(host, 0, timeout, &mut |_| Ok(()))?;

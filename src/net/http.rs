@@ -389,6 +389,7 @@ impl Link {
             reach.note(peer.ip());
         }
         let socket = Arc::new(socket);
+        self.0.dialer.opened(&socket);
         let shared: Weak<TcpStream> = Arc::downgrade(&socket);
         let handle: Weak<dyn ShutdownHandle> = shared;
         (details.register_shutdown)(handle).map_err(|_| Error::Closed)?;

@@ -4,16 +4,11 @@
 //! Shoots have the same objects, except for names with digests. Equal lists are stored once.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use crate::api::meta::Key;
 use crate::api::resources::ObjectReference;
-use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
 use crate::base::sorted::{SortedMap, SortedSet};
-
-/// How often the objects of a Shoot are looked for that are healthy if they exist. Workloads are checked each time.
-const WHOLE_EVERY: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 struct Calm {
@@ -21,8 +16,6 @@ struct Calm {
     version: Box<str>,
     /// A line per object, with tabs between its fields.
     objects: Arc<str>,
-    /// When all objects were looked for the last time.
-    whole: Mono,
 }
 
 #[derive(Debug, Default)]
@@ -45,14 +38,6 @@ impl CalmState {
 #[derive(Debug, Default)]
 pub(super) struct CalmResources(Mutex<CalmState>);
 
-/// What a check needs to know about one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct KnownObjects {
-    pub(super) objects: Vec<ObjectReference>,
-    /// Objects that are healthy if they exist must be looked for, too.
-    pub(super) is_whole_due: bool,
-}
-
 impl CalmResources {
     fn lock(&self) -> MutexGuard<'_, CalmState> {
         // Both maps change together, by calls that cannot panic in between.
@@ -60,17 +45,14 @@ impl CalmResources {
     }
 
     /// The objects of a ManagedResource that is calm in this version.
-    pub(super) fn find(&self, key: &Key, version: &str, now: Mono) -> Option<KnownObjects> {
+    pub(super) fn find(&self, key: &Key, version: &str) -> Option<Vec<ObjectReference>> {
         let state = self.lock();
         let calm = state.all.get(key).filter(|calm| *calm.version == *version)?;
-        Some(KnownObjects {
-            objects: calm.objects.lines().filter_map(read).collect(),
-            is_whole_due: now.saturating_sub(calm.whole) >= WHOLE_EVERY,
-        })
+        Some(calm.objects.lines().filter_map(read).collect())
     }
 
     /// All objects of a ManagedResource were found, and are healthy and rolled out.
-    pub(super) fn remember(&self, key: &Key, version: &str, objects: &[ObjectReference], now: Mono) {
+    pub(super) fn remember(&self, key: &Key, version: &str, objects: &[ObjectReference]) {
         let mut text = String::new();
         for ObjectReference { api_version, kind, namespace, name, .. } in objects {
             text.extend([api_version, "\t", kind, "\t", namespace, "\t", name, "\n"]);
@@ -85,14 +67,7 @@ impl CalmResources {
         let text = Arc::from(text);
         let objects = state.lists.get(&text).cloned().unwrap_or(text);
         state.lists.insert(objects.clone());
-        state.all.insert(key.clone(), Calm { version: version.into(), objects, whole: now });
-    }
-
-    /// All objects of a calm ManagedResource were looked for.
-    pub(super) fn looked(&self, key: &Key, now: Mono) {
-        if let Some(calm) = self.lock().all.get_mut(key) {
-            calm.whole = now;
-        }
+        state.all.insert(key.clone(), Calm { version: version.into(), objects });
     }
 
     /// Everything is looked at anew.
@@ -140,32 +115,24 @@ mod tests {
         }
     }
 
-    fn at(seconds: u64) -> Mono {
-        Mono::default() + Duration::from_secs(seconds)
-    }
-
     #[test]
     fn what_is_known_belongs_to_one_version() {
         let calm = CalmResources::default();
         let (key, other) = (Key::new("shoot--p--a", "m"), Key::new("shoot--p--b", "m"));
         let cluster_scoped = ObjectReference { namespace: String::new(), ..object("b") };
         let objects = [object("a"), cluster_scoped];
-        calm.remember(&key, "7", &objects, at(0));
-        calm.remember(&other, "8", &objects, at(0));
+        calm.remember(&key, "7", &objects);
+        calm.remember(&other, "8", &objects);
         assert_eq!(calm.lock().lists.len(), 1, "equal lists are stored once");
-        let found = calm.find(&key, "7", at(299)).unwrap();
-        assert_eq!((found.objects.as_slice(), found.is_whole_due), (&objects[..], false));
-        assert!(calm.find(&key, "7", at(300)).unwrap().is_whole_due);
-        calm.looked(&key, at(300));
-        assert!(!calm.find(&key, "7", at(400)).unwrap().is_whole_due);
-        assert_eq!(calm.find(&key, "9", at(0)), None, "it has changed");
+        assert_eq!(calm.find(&key, "7").as_deref(), Some(&objects[..]));
+        assert_eq!(calm.find(&key, "9"), None, "it has changed");
         calm.forget(&key);
-        assert_eq!((calm.find(&key, "7", at(0)), calm.lock().lists.len()), (None, 1));
+        assert_eq!((calm.find(&key, "7"), calm.lock().lists.len()), (None, 1));
         calm.forget_all_in("shoot--p--b");
         assert_eq!(calm.lock().lists.len(), 0);
-        calm.remember(&key, "7", &objects, at(0));
+        calm.remember(&key, "7", &objects);
         calm.clear();
-        assert_eq!(calm.find(&key, "7", at(0)), None);
+        assert_eq!(calm.find(&key, "7"), None);
     }
 
     #[test]
@@ -173,10 +140,10 @@ mod tests {
         let calm = CalmResources::default();
         let key = Key::new("n", "m");
         for name in ["a\tb", "a\nb"] {
-            calm.remember(&key, "1", &[object(name)], at(0));
-            assert_eq!(calm.find(&key, "1", at(0)), None, "{name:?}");
+            calm.remember(&key, "1", &[object(name)]);
+            assert_eq!(calm.find(&key, "1"), None, "{name:?}");
         }
-        calm.remember(&key, "1", &[], at(0));
-        assert_eq!(calm.find(&key, "1", at(0)).unwrap().objects, []);
+        calm.remember(&key, "1", &[]);
+        assert_eq!(calm.find(&key, "1"), Some(Vec::new()));
     }
 }

@@ -18,6 +18,7 @@ use super::removal::selector;
 use super::remove::warnings;
 use super::session::{Own, Session, managed_resource};
 use super::status::{Present, with_status};
+use super::survey;
 use super::target::{Class, TargetCluster};
 use super::trigger::is_checked;
 use super::{ApplierContext, later};
@@ -69,7 +70,7 @@ impl Reconciler for ChecksReconciler {
         let written = session.write_status(raw, &next).map_err(Error::into_failure)?;
         if found.iter().all(is_calm) {
             let version = text(&written["metadata"]["resourceVersion"]);
-            self.0.calm.remember(key, version, &resource.status.resources, cx.clock.mono());
+            self.0.calm.remember(key, version, &resource.status.resources);
         }
         // Watches of the objects wake this controller. Changes that they miss are found with the next full apply.
         let is_covered = again == period && self.0.covers(&target, &resource.status.resources, session);
@@ -86,24 +87,22 @@ impl ApplierContext {
         cx: &ReconcileContext,
     ) -> Result<Option<ReconcileOutcome>, ReconcileFailure> {
         let Some(head) = self.lanes().and_then(|lanes| lanes.managed.get(key)) else { return Ok(None) };
-        let (metadata, class, now) = (&head.metadata, &head.spec.class, cx.clock.mono());
-        let Some(known) = self.calm.find(key, &metadata.resource_version, now) else { return Ok(None) };
+        let (metadata, class) = (&head.metadata, &head.spec.class);
+        let Some(known) = self.calm.find(key, &metadata.resource_version) else { return Ok(None) };
         let is_ours = |target: &Arc<TargetCluster>| is_checked(target.class, metadata, class);
         let Some(target) = self.targets.of(metadata, class).filter(is_ours) else { return Ok(None) };
-        // The seed has lists of its objects.
-        let is_whole = known.is_whole_due || target.class == Class::Seed;
-        let mut objects = known.objects;
-        if !is_whole {
-            objects.retain(|object| is_read(&object.api_version, &object.kind));
-        }
         let session = self.session(&target, cx);
+        let objects = match target.class {
+            Class::Seed => known,
+            Class::Shoot => match survey::doubtful(session, known).map_err(Error::into_failure)? {
+                Some(objects) => objects,
+                None => return Ok(Some(later())),
+            },
+        };
         let present = Present { conditions: &[], now: cx.clock.now() };
         let found = look(session, present, &objects).map_err(Error::into_failure)?;
         if !found.iter().all(is_calm) {
             return Ok(None);
-        }
-        if is_whole {
-            self.calm.looked(key, now);
         }
         let is_covered = self.covers(&target, &objects, session);
         let period = if is_covered { self.settings.sync_period } else { self.settings.check_period };
@@ -117,15 +116,19 @@ impl ApplierContext {
             return false;
         };
         let now = session.cx.clock.mono();
-        let kinds: SortedSet<Key> = objects.iter().map(|o| kind_key(&o.api_version, &o.kind)).collect();
         let is_covered = |kind: &Key| {
             self.workloads.covers(kind) || target.inventory.covers(kind, now, self.settings.check_period)
         };
-        let open: Vec<Key> = kinds.into_iter().filter(|kind| !is_covered(kind)).collect();
+        let open: Vec<Key> = kinds_of(objects).into_iter().filter(|kind| !is_covered(kind)).collect();
         let is_covered = open.is_empty();
         open.into_iter().for_each(|kind| lanes.list.add(kind));
         is_covered
     }
+}
+
+/// The kinds of objects.
+pub(super) fn kinds_of(objects: &[ObjectReference]) -> SortedSet<Key> {
+    objects.iter().map(|object| kind_key(&object.api_version, &object.kind)).collect()
 }
 
 /// Whether a condition says that all is well.
@@ -237,7 +240,8 @@ fn progressing(
     Ok(Some(present.with(PROGRESSING, ConditionStatus::True, &format!("{kind}Progressing"), &text)))
 }
 
-fn skips_checks(live: &Value) -> bool {
+/// Whether the object asks not to be checked.
+pub(super) fn skips_checks(live: &Value) -> bool {
     annotation(live, names::SKIP_HEALTH_CHECK) == "true"
 }
 

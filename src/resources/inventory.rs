@@ -58,7 +58,8 @@ impl Listing {
     }
 }
 
-fn hash(of: &impl Hash) -> u64 {
+/// A hash that is the same while the program runs.
+pub(super) fn hash(of: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()

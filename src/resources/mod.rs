@@ -10,9 +10,9 @@
 //! `decode` plans what to do with them, `order` sorts them, `memory` checks whether there is room, `removal` decides
 //! about objects that left the set, `merge` combines a desired and a live object into the one to write, `unchanged`
 //! skips writes without effect. `workload` notices changes of applied workloads at once, `inventory` notices changes of
-//! other kinds periodically; `health` and `progress` check applied objects, `calm` remembers those that are well, `garbage` collects Secrets and ConfigMaps
-//! that nothing refers to any more. Only `reconcile`, `apply`, `remove`, `check`, `inventory` and `garbage` send
-//! requests to a server; the rest is pure.
+//! other kinds periodically, `survey` lists those of a Shoot; `health` and `progress` check applied objects, `calm` remembers
+//! those that are well, `garbage` collects Secrets and ConfigMaps that nothing refers to any more. Only `reconcile`, `apply`,
+//! `remove`, `check`, `inventory`, `survey` and `garbage` send requests to a server; the rest is pure.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -52,6 +52,7 @@ mod remove;
 mod secrets;
 mod session;
 mod status;
+mod survey;
 mod target;
 mod trigger;
 mod unchanged;

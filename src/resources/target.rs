@@ -7,6 +7,7 @@ use std::sync::{Arc, RwLock};
 
 use super::inventory::Inventory;
 use super::names;
+use super::survey::Survey;
 use super::unchanged::Settled;
 use crate::api::meta::{Key, ObjectMeta};
 use crate::base::lock::IgnorePoison;
@@ -48,6 +49,7 @@ pub struct TargetCluster {
     pub(super) discovery: Discovery,
     pub(super) settled: Settled,
     pub(super) inventory: Inventory,
+    pub(super) survey: Survey,
     /// The prefix of the ManagedResource's key, in the annotation of its objects.
     origin_prefix: String,
 }
@@ -61,6 +63,7 @@ impl TargetCluster {
             discovery,
             settled: Settled::default(),
             inventory: Inventory::default(),
+            survey: Survey::default(),
             origin_prefix,
         }
     }

@@ -1,7 +1,6 @@
 //! A host beside the sandbox that is a node of a Shoot: containerd and a kubelet on a machine of its own. It reaches the address
 //! of the Shoot; nothing in the sandbox can connect to it.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,24 +21,45 @@ use crate::machine::{Cable, Machine};
 use crate::node::{self, Containers, NodeSettings};
 use crate::process::{self, Process};
 
-/// The address of the host.
-pub(crate) const ADDRESS: [u8; 4] = [10, 67, 0, 2];
-/// The same as text.
-const ADDRESS_TEXT: &str = "10.67.0.2";
-/// Its name as a node.
-pub(crate) const NAME: &str = "h1";
 /// Its pool in the Shoot.
 pub(crate) const POOL: &str = "pool1";
-const CABLE: Cable = Cable { name: "host", inside: "10.67.0.1", outside: ADDRESS_TEXT };
-/// Nothing outside of the host has a route to its pods.
-const SETTINGS: NodeSettings = NodeSettings {
-    name: NAME,
-    address: ADDRESS_TEXT,
-    pod_range: "100.96.0.0/24",
-    dns_address: "100.64.0.10",
-    masquerades: true,
+/// The first host of a Shoot.
+pub(crate) const FIRST: HostSettings = HostSettings {
+    node: NodeSettings {
+        name: "h1",
+        address: "10.67.0.2",
+        pod_range: "100.96.0.0/24",
+        dns_address: DNS_ADDRESS,
+        masquerades: true,
+    },
+    cable: Cable { name: "host", inside: "10.67.0.1", outside: "10.67.0.2" },
 };
+/// The second one.
+pub(crate) const SECOND: HostSettings = HostSettings {
+    node: NodeSettings { name: "h2", address: "10.67.0.6", pod_range: "100.96.1.0/24", ..FIRST.node },
+    cable: Cable { name: "host2", inside: "10.67.0.5", outside: "10.67.0.6" },
+};
+/// The name of the first host as a node.
+pub(crate) const NAME: &str = FIRST.node.name;
+/// The tenth address of the range of Services.
+const DNS_ADDRESS: &str = "100.64.0.10";
+/// A kubelet that wants as much of the memory to be free says that memory is short.
+const PRESSED: &str = "99%";
 const DAY_S: i64 = 86_400;
+
+/// What distinguishes hosts. Nothing outside of a host has a route to its pods.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostSettings {
+    pub(crate) node: NodeSettings,
+    cable: Cable,
+}
+
+/// Where the control plane of a Shoot is: its namespace in the seed, and the URL of the Shoot.
+#[derive(Clone, Copy)]
+pub(crate) struct ControlPlane<'a> {
+    pub(crate) namespace: &'a str,
+    pub(crate) server: &'a str,
+}
 
 /// It ends when dropped.
 pub(crate) struct Host {
@@ -54,27 +74,51 @@ pub(crate) struct Host {
 struct Authorities<'a> {
     seed: &'a Client,
     plane: &'a str,
+    /// The host that they sign for.
+    host: &'a NodeSettings,
 }
 
 impl Host {
     /// Starts a host of a pool with the images of `components`. Its kubelet uses certificates that an administrator has signed by hand.
-    /// `server` is the URL of the Shoot.
-    pub(crate) fn start(lab: &Lab, plane: &str, server: &str, components: &[Component]) -> Result<Self> {
-        let machine = Machine::with_mounts(lab, &CABLE)?;
-        machine.ip(&format!("route add default via {} src {ADDRESS_TEXT}", CABLE.inside))?;
-        refuse_connections(lab)?;
-        let containers = Containers::on(lab, SETTINGS, machine)?;
+    pub(crate) fn start(
+        lab: &Lab,
+        settings: HostSettings,
+        plane: ControlPlane<'_>,
+        components: &[Component],
+    ) -> Result<Self> {
+        let HostSettings { node, cable } = settings;
+        let machine = Machine::with_mounts(lab, &cable)?;
+        machine.ip(&format!("route add default via {} src {}", cable.inside, node.address))?;
+        refuse_connections(lab, node.address)?;
+        let containers = Containers::on(lab, node, machine)?;
         components.iter().try_for_each(|component| containers.import_component(lab, component))?;
         containers.import(&image::of_tools(&lab.environment, &lab.state)?)?;
-        let kubelet = start_kubelet(lab, &containers, (plane, server))?;
-        Ok(Self { kubelet, containers, server: server.to_owned() })
+        let kubelet = start_kubelet(lab, &containers, plane, json!({}))?;
+        Ok(Self { kubelet, containers, server: plane.server.to_owned() })
     }
 
     /// Starts its kubelet again, with certificates that the present CAs have signed.
-    pub(crate) fn renew(&mut self, lab: &Lab, plane: &str) -> Result<()> {
+    pub(crate) fn renew(&mut self, lab: &Lab, namespace: &str) -> Result<()> {
+        self.restart(lab, namespace, json!({}))
+    }
+
+    /// Starts its kubelet again, which says from now on that its memory is short.
+    pub(crate) fn lack_memory(&mut self, lab: &Lab, namespace: &str) -> Result<()> {
+        let pressed =
+            json!({"memory.available": PRESSED, "nodefs.available": "0%", "imagefs.available": "0%"});
+        self.restart(lab, namespace, json!({"evictionHard": pressed}))
+    }
+
+    fn restart(&mut self, lab: &Lab, namespace: &str, own: Value) -> Result<()> {
         self.kubelet.kill();
-        self.kubelet = start_kubelet(lab, &self.containers, (plane, &self.server))?;
+        let plane = ControlPlane { namespace, server: &self.server };
+        self.kubelet = start_kubelet(lab, &self.containers, plane, own)?;
         Ok(())
+    }
+
+    /// Its name as a node.
+    pub(crate) fn name(&self) -> &'static str {
+        self.containers.place.settings.name
     }
 
     /// The file that describes the network of its pods.
@@ -98,25 +142,27 @@ impl Host {
 }
 
 /// The sandbox answers the host, and begins no connection to it.
-fn refuse_connections(lab: &Lab) -> Result<()> {
+fn refuse_connections(lab: &Lab, address: &str) -> Result<()> {
     for chain in ["OUTPUT", "FORWARD"] {
         let mut command = lab.environment.command("iptables")?;
-        command.args(["--wait", "--insert", chain, "--destination", ADDRESS_TEXT, "--protocol", "tcp"]);
+        command.args(["--wait", "--insert", chain, "--destination", address, "--protocol", "tcp"]);
         command.args(["--match", "conntrack", "--ctstate", "NEW", "--jump", "REJECT"]);
         process::run(command.args(["--reject-with", "tcp-reset"]))?;
     }
     Ok(())
 }
 
-fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &str)) -> Result<Process> {
-    let (seed, folder) = (lab.seed.client()?, containers.place.folder.as_path());
-    let authorities = Authorities { seed: &seed, plane };
-    let user = format!("system:node:{NAME}");
+/// `own` overrides the configuration of the kubelet.
+fn start_kubelet(lab: &Lab, containers: &Containers, plane: ControlPlane<'_>, own: Value) -> Result<Process> {
+    let (seed, place) = (lab.seed.client()?, &containers.place);
+    let (folder, host) = (place.folder.as_path(), &place.settings);
+    let authorities = Authorities { seed: &seed, plane: plane.namespace, host };
+    let user = format!("system:node:{}", host.name);
     let (certificate, key) = authorities.sign("ca-client", &user, "system:nodes", KeyUsage::Client)?;
     let ca = authorities.entry("ca-bundle", "bundle.crt")?;
     let encoded = |text: &str| base64::encode(text.as_bytes());
     let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority-data": encoded(&ca)}}],
+        "clusters": [{"name": "c", "cluster": {"server": plane.server, "certificate-authority-data": encoded(&ca)}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "users": [{"name": "u", "user": {
             "client-certificate-data": encoded(&certificate), "client-key-data": encoded(&key)}}]});
@@ -127,7 +173,7 @@ fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &st
         cluster::write(&path, text)?;
         Ok(display(&path))
     };
-    let own = json!({
+    let mut config = json!({
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true},
@@ -137,13 +183,16 @@ fn start_kubelet(lab: &Lab, containers: &Containers, (plane, server): (&str, &st
         "tlsCertFile": file("kubelet.crt", &certificate)?,
         "tlsPrivateKeyFile": file("kubelet.key", &key)?,
     });
+    if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
+        config.extend(own);
+    }
     let version = image::API_SERVER.version().trim_start_matches('v');
     let labels = [
         ("worker.gardener.cloud/pool", POOL),
         ("worker.gardener.cloud/kubernetes-version", version),
         ("worker.gardener.cloud/system-components", "true"),
     ];
-    node::run_kubelet(lab, &containers.place, own, &labels)
+    node::run_kubelet(lab, place, config, &labels)
 }
 
 fn display(path: &Path) -> String {
@@ -177,7 +226,7 @@ impl Authorities<'_> {
         let now = self.seed.clock().now().unix();
         let template = CertificateTemplate {
             subject: subject(user, &[group.to_owned()]),
-            names: ServerNames { dns: vec![NAME.to_owned()], addresses: vec![IpAddr::from(ADDRESS)] },
+            names: ServerNames { dns: vec![self.host.name.to_owned()], addresses: vec![self.host.ip()?] },
             not_before_unix_s: now - 60,
             not_after_unix_s: now + DAY_S,
             usage: Some(usage),

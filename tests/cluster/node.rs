@@ -4,6 +4,7 @@
 //! control groups are below a folder with the name of the state folder, which the sandbox removes.
 
 use std::fs::{self, Permissions};
+use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +30,13 @@ pub(crate) struct NodeSettings {
     pub(crate) dns_address: &'static str,
     /// Whether its pods leave it with its own address. Otherwise there must be a way back to them.
     pub(crate) masquerades: bool,
+}
+
+impl NodeSettings {
+    /// Its address.
+    pub(crate) fn ip(&self) -> Result<IpAddr> {
+        self.address.parse().map_err(|error| Failure::new(format!("{}: {error}", self.address)))
+    }
 }
 
 /// The name of the first seed's node.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -546,7 +546,9 @@ fn pause(real: Duration) {
 #[derive(Debug, Default)]
 pub struct Cable {
     cut: AtomicBool,
-    open: Mutex<Vec<TcpStream>>,
+    /// The number of connections so far.
+    opened: AtomicUsize,
+    open: Mutex<Vec<Weak<TcpStream>>>,
     /// The real addresses behind some addresses (`host:port`).
     routes: BTreeMap<String, SocketAddr>,
     asked: Mutex<BTreeSet<String>>,
@@ -571,7 +573,7 @@ impl Cable {
     /// Ends all connections; new ones may be opened.
     pub fn break_off(&self) {
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            let _ = stream.shutdown(Shutdown::Both);
+            let _ = stream.upgrade().map(|stream| stream.shutdown(Shutdown::Both));
         }
     }
 
@@ -582,7 +584,7 @@ impl Cable {
 
     /// The number of connections so far.
     pub fn opened(&self) -> usize {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.opened.load(Ordering::SeqCst)
     }
 }
 
@@ -605,13 +607,19 @@ impl Dial for Cable {
             None => self.site.dial(host, port, timeout)?,
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
+        self.opened.fetch_add(1, Ordering::SeqCst);
+        Ok(stream)
+    }
+
+    fn opened(&self, socket: &Arc<TcpStream>) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock: a cut between dial and here must not leave a connection behind.
         if self.cut.load(Ordering::SeqCst) {
-            return Err(refused());
+            let _ = socket.shutdown(Shutdown::Both);
+            return;
         }
-        open.push(stream.try_clone()?);
-        Ok(stream)
+        open.retain(|other| other.strong_count() > 0);
+        open.push(Arc::downgrade(socket));
     }
 }
 

@@ -22,8 +22,10 @@ use crate::limits;
 use crate::shoot::kubelet;
 use crate::shoot::pools::{POOL, Pool};
 
-/// How often nodes are read, and one of them is reached through the API server, while all is well.
-pub(super) const PERIOD: Duration = Duration::from_secs(45);
+/// How often nodes are read while all is well.
+const PERIOD: Duration = Duration::from_secs(45);
+/// How often a node is reached through the API server while all were reached: at every third check, by default.
+const REACH_PERIOD: Duration = Duration::from_secs(150);
 /// The conditions of a node that must not be true.
 const PRESSURES: [&str; 4] = ["DiskPressure", "MemoryPressure", "PIDPressure", "NetworkUnavailable"];
 /// What a kubelet says if its owner must change something.
@@ -86,20 +88,31 @@ impl KnownNodes {
         let is_there = |name: &String| nodes.iter().any(|node| node.name == *name && node.is_ready);
         self.reached.retain(|name, _| is_there(name));
         let ready = nodes.iter().filter(|node| node.is_ready).map(|node| node.name.as_str());
-        for node in due(ready, &self.reached) {
+        for node in due(ready, &self.reached, at) {
             let answer = kubelet::ask(client, &node);
             self.reached.insert(node, (at, answer.err()));
         }
     }
 }
 
-/// The nodes to ask now: the one that was asked first, and the same among those that were not reached.
+/// The nodes to ask now: the one that was asked first, and the same among those that were not reached. None if all were
+/// reached, the last one a short time ago.
 fn due<'a>(
     ready: impl Iterator<Item = &'a str> + Clone,
     reached: &SortedMap<String, (Mono, Option<String>)>,
+    now: Mono,
 ) -> Vec<String> {
     let last = |node: &&str| reached.get(*node).map(|(at, _)| *at);
     let is_broken = |node: &&str| reached.get(*node).is_some_and(|(_, why)| why.is_some());
+    let is_new = ready.clone().any(|node| last(&node).is_none());
+    let is_recent = ready
+        .clone()
+        .filter_map(|node| last(&node))
+        .max()
+        .is_some_and(|at| now.saturating_sub(at) < REACH_PERIOD);
+    if is_recent && !is_new && !ready.clone().any(|node| is_broken(&node)) {
+        return Vec::new();
+    }
     let first = ready.clone().min_by_key(last);
     let broken = ready.filter(|node| is_broken(node) && first != Some(node)).min_by_key(last);
     first.into_iter().chain(broken).map(str::to_owned).collect()
@@ -269,13 +282,17 @@ mod tests {
             };
             entries.iter().map(of).collect::<SortedMap<_, _>>()
         };
-        let nodes = || ["a", "b", "c"].into_iter();
-        assert_eq!(due(nodes(), &reached(&[])), ["a"]);
-        assert_eq!(due(nodes(), &reached(&[("a", 1, false)])), ["b"]);
-        assert_eq!(due(nodes(), &reached(&[("a", 1, false), ("b", 3, false), ("c", 2, false)])), ["a"]);
-        assert_eq!(due(nodes(), &reached(&[("a", 1, false), ("b", 3, true), ("c", 2, false)])), ["a", "b"]);
-        assert_eq!(due(nodes(), &reached(&[("a", 1, true), ("b", 3, false), ("c", 2, false)])), ["a"]);
-        assert_eq!(due(nodes(), &reached(&[("a", 1, true), ("b", 3, true), ("c", 2, true)])), ["a", "c"]);
-        assert!(due(std::iter::empty(), &reached(&[])).is_empty());
+        let due =
+            |nodes: &[&'static str], entries, now| due(nodes.iter().copied(), &reached(entries), mono(now));
+        let nodes = ["a", "b", "c"];
+        let all = [("a", 3, false), ("b", 1, false), ("c", 2, false)];
+        assert_eq!(due(&nodes, &[], 9), ["a"]);
+        assert_eq!(due(&nodes, &all[..1], 9), ["b"], "one was never asked");
+        assert!(due(&nodes, &all, 152).is_empty(), "the last one was asked a short time ago");
+        assert_eq!(due(&nodes, &all, 153), ["b"]);
+        assert_eq!(due(&nodes, &[("a", 1, false), ("b", 3, true), ("c", 2, true)], 9), ["a", "c"]);
+        assert_eq!(due(&nodes, &[("a", 1, true), ("b", 3, false), ("c", 2, false)], 9), ["a"]);
+        assert_eq!(due(&nodes, &[("a", 1, true), ("b", 3, true), ("c", 2, true)], 9), ["a", "c"]);
+        assert!(due(&[], &[], 9).is_empty());
     }
 }

@@ -98,6 +98,18 @@ pub(crate) fn reaches_its_host_after_bad_days(lab: &mut Lab, scene: &mut Scene) 
     hosts::days::pass(lab, scene)
 }
 
+pub(crate) fn reaches_each_of_two_hosts(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::pair::answers_for_itself(lab, scene)
+}
+
+pub(crate) fn reaches_a_host_without_memory(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::pair::lacks_memory(lab, scene)
+}
+
+pub(crate) fn reaches_its_host_from_two_servers(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::pair::gets_a_second_server(lab, scene)
+}
+
 pub(crate) fn keeps_its_host_asleep(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::days::sleeps_and_wakes(lab, scene)
 }

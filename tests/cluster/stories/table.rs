@@ -302,6 +302,24 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     act(
         (Part::Shoots, Needs::WholeNodes),
+        "Shoot: two hosts that cannot reach each other are reached, also while one is cut off",
+        (State::OnHost, Some(State::OnHost)),
+        life::reaches_each_of_two_hosts,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: a host without memory is reached",
+        (State::OnHost, Some(State::OnHost)),
+        life::reaches_a_host_without_memory,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: its host is reached while it has two API servers, and one again",
+        (State::OnHost, Some(State::OnHost)),
+        life::reaches_its_host_from_two_servers,
+    ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
         "Shoot: it is hibernated and wakes up, and its host is ready again",
         (State::OnHost, Some(State::OnHost)),
         life::keeps_its_host_asleep,

@@ -34,7 +34,132 @@ const MANAGED_OF_HOSTS: [&str; 7] = [
     "shoot-core-kube-scheduler",
     "shoot-core-metrics-server",
 ];
+/// The objects of ManagedResources in the cluster of a Shoot: ManagedResource, group and version, kind, plural, and names.
+const OBJECTS: [ObjectRow; 6] = [
+    ("shoot-core-cluster-identity", "v1", "ConfigMap", "configmaps", &["cluster-identity"]),
+    (
+        "shoot-core-gardeneraccess",
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        &["a:1", "a:2"],
+    ),
+    ("shoot-core-namespaces", "v1", "Namespace", "namespaces", &["kube-system"]),
+    ("shoot-core-system", "v1", "ConfigMap", "configmaps", &["shoot-info"]),
+    ("shoot-core-system", "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", &["s:1"]),
+    (
+        "shoot-core-system",
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        &["s:1"],
+    ),
+];
+/// Those of a Shoot with a pool in addition: as many, and of the same kinds, as it really has.
+const OBJECTS_OF_HOSTS: [ObjectRow; 33] = [
+    (
+        "shoot-core-system",
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        "priorityclasses",
+        &["p-900", "p-800", "p-700", "p-600"],
+    ),
+    (
+        "shoot-core-system",
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        "networkpolicies",
+        &["n1", "n2", "n3", "n4", "n5"],
+    ),
+    ("shoot-core-system", "v1", "Endpoints", "endpoints", &["kubernetes"]),
+    ("shoot-core-system", "discovery.k8s.io/v1", "EndpointSlice", "endpointslices", &["kubernetes"]),
+    ("shoot-core-coredns", "v1", "ConfigMap", "configmaps", &["coredns", "coredns-custom"]),
+    ("shoot-core-coredns", "v1", "Service", "services", &["kube-dns"]),
+    ("shoot-core-coredns", "v1", "ServiceAccount", "serviceaccounts", &["coredns"]),
+    ("shoot-core-coredns", "apps/v1", "Deployment", "deployments", &["coredns"]),
+    (
+        "shoot-core-coredns",
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+        &["coredns"],
+    ),
+    ("shoot-core-coredns", "networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", &["coredns"]),
+    ("shoot-core-coredns", "policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", &["coredns"]),
+    ("shoot-core-coredns", "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", &["c:1"]),
+    (
+        "shoot-core-coredns",
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        &["c:1"],
+    ),
+    ("shoot-core-konnectivity-agent", "v1", "ServiceAccount", "serviceaccounts", &["konnectivity-agent"]),
+    ("shoot-core-konnectivity-agent", "v1", "Secret", "secrets", &["konnectivity-agent"]),
+    ("shoot-core-konnectivity-agent", "apps/v1", "DaemonSet", "daemonsets", &["konnectivity-agent"]),
+    ("shoot-core-kube-apiserver", "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", &["k:1"]),
+    (
+        "shoot-core-kube-apiserver",
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        &["k:1"],
+    ),
+    (
+        "shoot-core-kube-proxy",
+        "v1",
+        "ConfigMap",
+        "configmaps",
+        &["kube-proxy-1", "kube-proxy-2", "kube-proxy-3"],
+    ),
+    ("shoot-core-kube-proxy", "v1", "Secret", "secrets", &["kube-proxy"]),
+    ("shoot-core-kube-proxy", "v1", "Service", "services", &["kube-proxy"]),
+    ("shoot-core-kube-proxy", "v1", "ServiceAccount", "serviceaccounts", &["kube-proxy"]),
+    (
+        "shoot-core-kube-proxy",
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        &["x:1"],
+    ),
+    (
+        "shoot-core-kube-proxy-pool-v1.34.3",
+        "apps/v1",
+        "DaemonSet",
+        "daemonsets",
+        &["kube-proxy-pool-v1.34.3"],
+    ),
+    ("shoot-core-metrics-server", "v1", "Secret", "secrets", &["metrics-server"]),
+    ("shoot-core-metrics-server", "v1", "Service", "services", &["metrics-server"]),
+    ("shoot-core-metrics-server", "v1", "ServiceAccount", "serviceaccounts", &["metrics-server"]),
+    (
+        "shoot-core-metrics-server",
+        "apiregistration.k8s.io/v1",
+        "APIService",
+        "apiservices",
+        &["v1beta1.metrics.k8s.io"],
+    ),
+    ("shoot-core-metrics-server", "apps/v1", "Deployment", "deployments", &["metrics-server"]),
+    (
+        "shoot-core-metrics-server",
+        "policy/v1",
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+        &["metrics-server"],
+    ),
+    ("shoot-core-metrics-server", "rbac.authorization.k8s.io/v1", "ClusterRole", "clusterroles", &["m:1"]),
+    (
+        "shoot-core-metrics-server",
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        "clusterrolebindings",
+        &["m:1", "m:2"],
+    ),
+    ("shoot-core-metrics-server", "rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", &["m:1"]),
+];
 const EXTENSIONS: &str = "extensions.gardener.cloud";
+/// A row of [`OBJECTS`].
+type ObjectRow = (&'static str, &'static str, &'static str, &'static str, &'static [&'static str]);
 /// The host of all Shoots with a pool.
 const HOST: &str = "h1";
 /// A pod template is most of a workload: about as many bytes as that of kube-apiserver.
@@ -88,6 +213,7 @@ impl Crowd {
     /// Makes the Shoots, on the Seed of that name. The controllers for namespaces and workloads of the seed must have stopped.
     pub fn settle(&self, garden: &TestCluster, seed: &TestCluster, seed_name: &str) {
         let now = seed.clock().now();
+        self.fill(now);
         seed.store().write(|state| {
             for n in 0..self.count {
                 for (id, object) in self.of_seed(n, now) {
@@ -101,6 +227,68 @@ impl Crowd {
                 state.put(id, self.shoot(n, seed_name, now));
             }
         });
+    }
+
+    fn objects(&self) -> impl Iterator<Item = &'static ObjectRow> {
+        let of_hosts: &[ObjectRow] = if self.of_hosts { &OBJECTS_OF_HOSTS } else { &[] };
+        OBJECTS.iter().chain(of_hosts)
+    }
+
+    /// Makes the objects of ManagedResources, once for all Shoots: the applier of each finds them as they should be, but for their
+    /// origin.
+    fn fill(&self, now: Timestamp) {
+        self.server.store().write(|state| {
+            for row in self.objects() {
+                for name in row.4 {
+                    let mut object = desired(row, name);
+                    let metadata = &mut object["metadata"];
+                    (metadata["uid"], metadata["generation"]) = (json!(uid(0, name)), json!(1));
+                    match row.2 {
+                        "Deployment" => object["status"] = rolled_out(now),
+                        "DaemonSet" => object["status"] = on_each_node(),
+                        _ => {}
+                    }
+                    if object["status"].is_object() {
+                        // No controller follows what the appliers change.
+                        object["status"]["observedGeneration"] = json!(i64::from(u32::MAX));
+                    }
+                    state.put(Id::new(group_of(row.1), row.3, space_of(row.3, name), name), object);
+                }
+            }
+            // The pod of each Deployment.
+            let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "kube-system",
+                "uid": uid(0, "x"), "labels": {"app": "x"}}, "spec": {}, "status": {"phase": "Running"}});
+            state.put(Id::new("", "pods", "kube-system", "x"), pod);
+        });
+    }
+
+    /// The content of the Secret of a ManagedResource.
+    fn manifests(&self, managed: &str) -> String {
+        let of_it = self.objects().filter(|(owner, ..)| *owner == managed);
+        let all = of_it.flat_map(|row| row.4.iter().map(|name| desired(row, name).to_string()));
+        all.collect::<Vec<_>>().join("\n---\n")
+    }
+
+    /// A ManagedResource, and the Secret with its objects if it has some.
+    fn managed(
+        &self,
+        within: &dyn Fn(&str, &str, &str) -> Id,
+        head: &dyn Fn(&str) -> Value,
+        (name, class): (&str, &str),
+        now: Timestamp,
+    ) -> Vec<(Id, Value)> {
+        let mut object = managed(head(name), class, now);
+        let manifests = self.manifests(name);
+        let mut all = Vec::new();
+        if !manifests.is_empty() {
+            let of_it = format!("managedresource-{name}");
+            let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": head(&of_it), "type": "Opaque",
+                "data": {"objects.yaml": base64(manifests.as_bytes())}});
+            object["spec"]["secretRefs"] = json!([{"name": of_it}]);
+            all.push((within("", "secrets", &of_it), secret));
+        }
+        all.push((within(GROUP, "managedresources", name), object));
+        all
     }
 
     fn of_seed(&self, n: usize, now: Timestamp) -> Vec<(Id, Value)> {
@@ -153,7 +341,7 @@ impl Crowd {
             all.push((within("apps", "statefulsets", name), workload("StatefulSet", head(name), now)));
         }
         for (name, class) in MANAGED {
-            all.push((within(GROUP, "managedresources", name), managed(head(name), class, now)));
+            all.extend(self.managed(&within, &head, (name, class), now));
         }
         if self.of_hosts {
             all.extend(self.of_nodes(&within, &head, now));
@@ -172,7 +360,7 @@ impl Crowd {
         let mut all =
             vec![(within("apps", "deployments", scheduler), workload("Deployment", head(scheduler), now))];
         for name in MANAGED_OF_HOSTS {
-            all.push((within(GROUP, "managedresources", name), managed(head(name), "", now)));
+            all.extend(self.managed(within, head, (name, ""), now));
         }
         let done = json!({"observedGeneration": 1, "lastOperation": {"type": "Create", "state": "Succeeded",
             "progress": 100, "description": "", "lastUpdateTime": rfc3339(now)}});
@@ -232,6 +420,11 @@ fn shoot(mut shoot: Value, n: usize, seed: &str, now: Timestamp) -> Value {
 
 fn workload(kind: &str, mut metadata: Value, now: Timestamp) -> Value {
     metadata["labels"] = json!({"gardener.cloud/role": "controlplane"});
+    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata, "status": rolled_out(now),
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "x"}}, "template": template()}})
+}
+
+fn template() -> Value {
     let arguments: Vec<String> = (0..ARGUMENTS)
         .map(|n| format!("--some-flag-of-it-{n}=/srv/kubernetes/folder-{n}/file-{n}.crt"))
         .collect();
@@ -239,12 +432,50 @@ fn workload(kind: &str, mut metadata: Value, now: Timestamp) -> Value {
         .map(|n| json!({"name": format!("v{n}"), "mountPath": format!("/srv/{n}")}))
         .collect();
     let container = json!({"name": "main", "image": "x:v1", "args": arguments, "volumeMounts": mounts});
+    json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}})
+}
+
+/// The status of a Deployment or a StatefulSet.
+fn rolled_out(now: Timestamp) -> Value {
     let progress = [("Available", "True", "Yes"), ("Progressing", "True", "NewReplicaSetAvailable")];
-    json!({"apiVersion": "apps/v1", "kind": kind, "metadata": metadata,
-        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "x"}},
-            "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}},
-        "status": {"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
-            "availableReplicas": 1, "conditions": conditions(&progress, now)}})
+    json!({"observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1,
+        "availableReplicas": 1, "conditions": conditions(&progress, now)})
+}
+
+/// An object of a ManagedResource.
+fn desired((_, api_version, kind, plural, _): &ObjectRow, name: &str) -> Value {
+    let mut metadata = json!({"name": name});
+    let space = space_of(plural, name);
+    if !space.is_empty() {
+        metadata["namespace"] = json!(space);
+    }
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": metadata});
+    if *kind == "Secret" {
+        object["type"] = json!("Opaque");
+    }
+    if ["Deployment", "DaemonSet"].contains(kind) {
+        object["spec"] = json!({"selector": {"matchLabels": {"app": "x"}}, "template": template()});
+    }
+    object
+}
+
+/// The status of a DaemonSet on the only node.
+fn on_each_node() -> Value {
+    json!({"observedGeneration": 1, "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberReady": 1,
+        "updatedNumberScheduled": 1, "numberAvailable": 1})
+}
+
+fn group_of(api_version: &str) -> &str {
+    api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
+/// The namespace of an object.
+fn space_of(plural: &str, name: &str) -> &'static str {
+    match plural {
+        "priorityclasses" | "clusterroles" | "clusterrolebindings" | "apiservices" | "namespaces" => "",
+        "endpoints" | "endpointslices" if name == "kubernetes" => "default",
+        _ => "kube-system",
+    }
 }
 
 fn managed(metadata: Value, class: &str, now: Timestamp) -> Value {

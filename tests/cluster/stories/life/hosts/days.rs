@@ -45,18 +45,18 @@ const ADMIN: &str = "http://127.0.0.1:8133/metrics";
 const AGENT: &str = "konnectivity-agent";
 const EXPOSURE: &str = "kube-apiserver-exposure";
 
-fn machine(scene: &Scene) -> Result<&Host> {
+pub(super) fn machine(scene: &Scene) -> Result<&Host> {
     scene.host.as_ref().ok_or_else(|| Failure::new("no host has joined"))
 }
 
 /// A rule of the host's packet filter, until it is dropped.
-struct Rule<'a> {
+pub(super) struct Rule<'a> {
     host: &'a Host,
     rule: String,
 }
 
 impl<'a> Rule<'a> {
-    fn add(host: &'a Host, rule: &str) -> Result<Self> {
+    pub(super) fn add(host: &'a Host, rule: &str) -> Result<Self> {
         let rule = Self { host, rule: rule.to_owned() };
         rule.change("--insert")?;
         Ok(rule)
@@ -77,7 +77,7 @@ impl Drop for Rule<'_> {
 }
 
 /// Waits until the kubelet answers again.
-fn is_back(client: &Client, what: &str) -> Result<()> {
+pub(super) fn is_back(client: &Client, what: &str) -> Result<()> {
     let began = wait::now();
     wait::until("the kubelet to answer", BACK_WITHIN_S, || is_good(client, &kubelet()).map(Some))?;
     println!("       {:6.1} s  until the kubelet answers after {what}", wait::seconds_since(began));
@@ -107,7 +107,7 @@ fn packets_are_dropped(lab: &Lab, scene: &Scene, client: &Client) -> Result<()> 
     is_back(client, "two minutes without packets")
 }
 
-fn tunnel_port(lab: &Lab) -> Result<i64> {
+pub(super) fn tunnel_port(lab: &Lab) -> Result<i64> {
     let service = service(lab)?;
     let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
     let port = ports.iter().find(|port| port["name"] == "tunnel").and_then(|port| port["nodePort"].as_i64());
@@ -195,11 +195,17 @@ fn network_of_pods_breaks(lab: &Lab, scene: &Scene, client: &Client) -> Result<(
 
 fn without_network(owner: &Owner<'_>, client: &Client) -> Result<()> {
     wait::until("the node not to be ready", POD_READY_WITHIN_S, || {
-        Ok::<_, Failure>((readiness(owner)? != "True").then_some(()))
+        Ok::<_, Failure>((readiness(owner, host::NAME)? != "True").then_some(()))
     })?;
     for effect in ["NoSchedule", "NoExecute"] {
         owner.kubectl(&["taint", "node", host::NAME, &format!("broken=yes:{effect}")])?;
     }
+    loses_its_agents(owner)?;
+    is_back(client, "its agent was deleted on a node without a network of pods")
+}
+
+/// The agents of the tunnel are deleted, and others come.
+pub(super) fn loses_its_agents(owner: &Owner<'_>) -> Result<()> {
     let pods = ["--namespace=kube-system", "--selector=app=konnectivity-agent"];
     let names = || owner.kubectl(&[&["get", "pod", "--output=name"], &pods[..]].concat());
     let before = names()?;
@@ -207,12 +213,11 @@ fn without_network(owner: &Owner<'_>, client: &Client) -> Result<()> {
     wait::until_true("another agent of the tunnel", POD_READY_WITHIN_S, || {
         names().is_ok_and(|names| !names.is_empty() && names.lines().all(|name| !before.contains(name)))
     })?;
-    is_rolled_out(owner)?;
-    is_back(client, "its agent was deleted on a node without a network of pods")
+    is_rolled_out(owner)
 }
 
 /// Waits until the agents of the tunnel run as they should.
-fn is_rolled_out(owner: &Owner<'_>) -> Result<()> {
+pub(super) fn is_rolled_out(owner: &Owner<'_>) -> Result<()> {
     wait::until("the agents of the tunnel", POD_READY_WITHIN_S, || {
         let agents =
             owner.kubectl(&["get", "daemonset", AGENT, "--namespace=kube-system", "--output=json"])?;

@@ -16,7 +16,7 @@ use super::owner::Owner;
 use super::scene::Scene;
 use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
 use crate::failure::{Failure, Result, ensure, equal};
-use crate::host::{self, Host};
+use crate::host::{self, ControlPlane, Host, HostSettings};
 use crate::image;
 use crate::lab::Lab;
 use crate::outside;
@@ -25,6 +25,7 @@ use crate::wait;
 use crate::world;
 
 pub(super) mod days;
+pub(super) mod pair;
 pub(super) mod restarts;
 
 /// The type of infrastructure in `packaging/edge-hosts`, and the name of its binding.
@@ -100,37 +101,53 @@ fn joins(lab: &mut Lab, scene: &mut Scene, on_host: &[image::Component]) -> Resu
     is_served(lab, &scene.garden)?;
     let owner = scene.owner(lab, POOL)?;
     owner.gets_in(image::API_SERVER.version())?;
+    drop(owner);
+    let machine = join(lab, scene, host::FIRST, on_host)?;
+    scene.host = Some(machine);
+    Ok(())
+}
 
+/// A host joins, and is ready. No connection leads from the seed to it.
+fn join(lab: &Lab, scene: &Scene, settings: HostSettings, images: &[image::Component]) -> Result<Host> {
     let found = scene.garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
     let server = found["status"]["advertisedAddresses"][0]["url"].as_str().unwrap_or_default().to_owned();
     ensure(server.contains(outside::INSIDE_ADDRESS), || format!("the address of the Shoot: {server}"))?;
-    let mut machine = Host::start(lab, &POOL.plane(), &server, on_host)?;
-    is_ready(&owner, &mut machine)?;
-    let kubelet = SocketAddr::from((host::ADDRESS, KUBELET_PORT));
+    let plane = ControlPlane { namespace: &POOL.plane(), server: &server };
+    let mut machine = Host::start(lab, settings, plane, images)?;
+    is_ready(&scene.owner(lab, POOL)?, &mut machine)?;
+    let kubelet = SocketAddr::new(settings.node.ip()?, KUBELET_PORT);
     let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
     ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
-    drop(owner);
-    scene.host = Some(machine);
-    Ok(())
+    Ok(machine)
 }
 
 /// Waits until the node is ready.
 fn is_ready(owner: &Owner<'_>, machine: &mut Host) -> Result<()> {
     wait::until("the node to be ready", NODE_READY_WITHIN_S, || {
         machine.ensure_running()?;
-        Ok::<_, Failure>((readiness(owner)? == "True").then_some(()))
+        Ok::<_, Failure>((readiness(owner, machine.name())? == "True").then_some(()))
     })
 }
 
-/// The status of the node's condition `Ready`.
-fn readiness(owner: &Owner<'_>) -> Result<String> {
-    let ready = "jsonpath={.status.conditions[?(@.type=='Ready')].status}";
-    owner.kubectl(&["get", "node", host::NAME, "--output", ready])
+/// The status of a node's condition `Ready`.
+fn readiness(owner: &Owner<'_>, node: &str) -> Result<String> {
+    condition(owner, node, "Ready")
 }
 
-/// The path that leads to the kubelet of the host.
+/// The status of a condition of a node.
+fn condition(owner: &Owner<'_>, node: &str, kind: &str) -> Result<String> {
+    let status = format!("jsonpath={{.status.conditions[?(@.type=='{kind}')].status}}");
+    owner.kubectl(&["get", "node", node, "--output", &status])
+}
+
+/// The path that leads to the kubelet of the first host.
 fn kubelet() -> String {
-    format!("/api/v1/nodes/{}/proxy/healthz", host::NAME)
+    kubelet_of(host::NAME)
+}
+
+/// The path that leads to the kubelet of a host.
+fn kubelet_of(node: &str) -> String {
+    format!("/api/v1/nodes/{node}/proxy/healthz")
 }
 
 /// A pod runs on the host, and its log and an answer of it come through the tunnel.
@@ -179,6 +196,16 @@ fn is_well(garden: &Client) -> Result<()> {
             return Ok(Some(()));
         }
         Err(Failure::new(format!("{ill:?}")))
+    })
+}
+
+/// Waits until a condition of the Shoot is not True. Returns what it says.
+fn unwell(garden: &Client, kind: &str) -> Result<String> {
+    wait::until(&format!("condition {kind} not to be True"), WELL_WITHIN_S, || {
+        let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
+        let conditions = shoot["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.into_iter().find(|it| it["type"] == kind && it["status"] != "True");
+        Ok::<_, Failure>(found.map(|found| found["message"].to_string()))
     })
 }
 
