@@ -45,12 +45,21 @@ pub(crate) enum EtcdMode {
 }
 
 /// Field `edge.tunnel` of the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Tunnel {
     /// Agents on the nodes connect to a server beside each API server.
+    #[default]
     Konnectivity,
     /// The pods of the seed reach nodes and pods of Shoots at their addresses.
     Direct,
+}
+
+/// What the site wants on the nodes of each Shoot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeSettings {
+    pub(crate) tunnel: Tunnel,
+    pub(crate) has_problem_detector: bool,
+    pub(crate) has_exporter: bool,
 }
 
 /// The volume of an etcd at its creation.

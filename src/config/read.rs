@@ -74,6 +74,11 @@ impl<'a> FieldReader<'a> {
         self.at(path).0.as_array().map_or(&[] as &[Value], Vec::as_slice).iter().map(Self)
     }
 
+    /// The texts of a list.
+    pub(super) fn texts_of(self, path: &str) -> Vec<String> {
+        self.items(path).filter_map(|item| item.value().as_str().map(str::to_owned)).collect()
+    }
+
     /// A map whose values are texts, or numbers that are read as texts.
     pub(super) fn texts(self, path: &str) -> SortedMap<String, String> {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);

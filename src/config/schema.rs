@@ -329,6 +329,9 @@ const SEED: &[Field] = &[
     ),
 ];
 
+/// Allowed values of `edge.components.nodes`.
+const NODE_COMPONENTS: [&str; 2] = ["node-exporter", "node-problem-detector"];
+
 /// Allowed values of `edge.components.disabled`.
 pub(super) const COMPONENTS: [&str; 5] =
     ["cluster-identity", "etcd-crds", "machine-crds", "system", "vpa-crds"];
@@ -353,6 +356,8 @@ const EDGE: &[Field] = &[
     field("edge.components.profile", Text).default(r#""core""#).rule(OneOf(&["core", "full"])),
     field("edge.components.disabled", List),
     field("edge.components.disabled[]", Text).rule(OneOf(&COMPONENTS)),
+    field("edge.components.nodes", List),
+    field("edge.components.nodes[]", Text).rule(OneOf(&NODE_COMPONENTS)),
     field("edge.bootstrap.keep", Bool).default("false"),
     field("edge.bootstrap.kubeconfig", Text),
     field("edge.etcd.mode", Text).default(r#""Plain""#).rule(OneOf(&["Plain", "Druid"])),

@@ -11,7 +11,7 @@ use crate::api::meta::Key;
 use crate::base::log::LogFormat;
 use crate::base::sorted::SortedMap;
 
-use super::control_plane::{Etcd, Exposure, Tunnel};
+use super::control_plane::{Etcd, Exposure, NodeSettings, Tunnel};
 pub(crate) use super::controllers::{Controllers, ManagedSeedController, ShootController};
 use super::features;
 use super::read::FieldReader;
@@ -193,6 +193,20 @@ pub struct Edge {
 pub(crate) struct Components {
     /// Components that the agent does not manage.
     pub(crate) disabled: Vec<String>,
+    /// Components on the nodes of Shoots that the site asks for.
+    pub(crate) nodes: Vec<String>,
+}
+
+impl Edge {
+    /// What the site wants on the nodes of each Shoot.
+    pub(crate) fn nodes(&self) -> NodeSettings {
+        let has = |name: &str| self.components.nodes.iter().any(|chosen| chosen == name);
+        NodeSettings {
+            tunnel: self.tunnel,
+            has_problem_detector: has("node-problem-detector"),
+            has_exporter: has("node-exporter"),
+        }
+    }
 }
 
 impl Components {
@@ -402,10 +416,8 @@ impl Edge {
             liveness_tolerate_offline: r.flag("liveness.tolerateOffline"),
             chart_cache_bytes_max: r.bytes("chartCache.maxSize"),
             components: Components {
-                disabled: r
-                    .items("components.disabled")
-                    .filter_map(|item| item.value().as_str().map(str::to_owned))
-                    .collect(),
+                disabled: r.texts_of("components.disabled"),
+                nodes: r.texts_of("components.nodes"),
             },
             registries: r.items("registries").map(Registry::read).collect(),
             bootstrap_keep: r.flag("bootstrap.keep"),
@@ -413,10 +425,7 @@ impl Edge {
             bootstrap_credential: None,
             etcd: Etcd::read(r.at("etcd"), volume_least),
             exposure: Exposure::read(r.at("exposure")),
-            host_types: r
-                .items("hosts.types")
-                .filter_map(|item| item.value().as_str().map(str::to_owned))
-                .collect(),
+            host_types: r.texts_of("hosts.types"),
             tunnel: if r.str("tunnel") == "Direct" { Tunnel::Direct } else { Tunnel::Konnectivity },
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::api::meta::text;
-use crate::config::control_plane::Tunnel;
+use crate::config::control_plane::{NodeSettings, Tunnel};
 use crate::shoot::{RotationPhase, ShootView, cleaner, rotation};
 
 use super::found::Found;
@@ -18,6 +18,8 @@ pub(crate) struct Facts {
     pub(crate) has_workers: bool,
     /// A tunnel leads to its nodes: `edge.tunnel`.
     pub(crate) has_tunnel: bool,
+    /// What the site wants on the nodes of each Shoot.
+    pub(crate) nodes: NodeSettings,
     /// Its nodes have kube-proxy: `spec.kubernetes.kubeProxy.enabled` is not false.
     pub(crate) has_kube_proxy: bool,
     /// The control plane ends, or stays off: `spec.hibernation.enabled`. A Shoot that is deleted is awake, because the content
@@ -49,12 +51,12 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// The facts of an operation. `tunnel` is configured as `edge.tunnel`. `found` is what it finds in the seed.
+    /// The facts of an operation. `nodes` is what the site wants. `found` is what the operation finds in the seed.
     pub(crate) fn new(
         operation: Operation,
         shoot: &Value,
         view: &ShootView,
-        tunnel: Tunnel,
+        nodes: NodeSettings,
         found: Found,
     ) -> Self {
         let rotations = &view.rotations;
@@ -62,7 +64,8 @@ impl Facts {
         Self {
             operation,
             has_workers: view.has_workers,
-            has_tunnel: view.has_workers && tunnel == Tunnel::Konnectivity,
+            has_tunnel: view.has_workers && nodes.tunnel == Tunnel::Konnectivity,
+            nodes,
             has_kube_proxy: view.kubernetes["kubeProxy"]["enabled"] != false,
             is_hibernated: view.wants_hibernation
                 && matches!(operation, Operation::Create | Operation::Reconcile),

@@ -5,7 +5,7 @@
 
 use serde_json::Value;
 
-use crate::config::control_plane::Tunnel;
+use crate::config::control_plane::NodeSettings;
 use crate::flow::TaskOutline;
 use crate::shoot::{ShootView, ShootViewSources};
 
@@ -67,10 +67,10 @@ pub(crate) fn evidence_of(operation: Operation, task: &str) -> Evidence {
 }
 
 /// The tasks of an operation on the Shoot, as far as its spec and status tell which are skipped.
-pub(crate) fn outline(operation: Operation, shoot: &Value, tunnel: Tunnel) -> Vec<TaskOutline> {
+pub(crate) fn outline(operation: Operation, shoot: &Value, nodes: NodeSettings) -> Vec<TaskOutline> {
     let view =
         ShootView::new(ShootViewSources { shoot, seed: &Value::Null, project: "", garden: "", secrets: &[] });
-    let mut facts = Facts::new(operation, shoot, &view, tunnel, Found::ALL);
+    let mut facts = Facts::new(operation, shoot, &view, nodes, Found::ALL);
     // The last task of a re-encryption updates the status, and a new Shoot has nothing encrypted at its start.
     facts.changes_encryption |= operation == Operation::Create;
     table(operation).outline(&facts)
@@ -91,7 +91,7 @@ mod tests {
     }
 
     fn skipped(operation: Operation, shoot: &Value) -> Vec<&'static str> {
-        outline(operation, shoot, Tunnel::Konnectivity)
+        outline(operation, shoot, NodeSettings::default())
             .into_iter()
             .filter(|task| task.is_skipped)
             .map(|task| task.name)
@@ -102,7 +102,7 @@ mod tests {
     fn tasks_are_skipped_as_in_the_flow() {
         let shoot =
             json!({"status": {"credentials": {"encryptionAtRest": {"provider": {"type": "aescbc"}}}}});
-        let all = outline(Operation::Create, &shoot, Tunnel::Konnectivity);
+        let all = outline(Operation::Create, &shoot, NodeSettings::default());
         assert!(all.iter().enumerate().all(|(index, task)| task.needs.iter().all(|need| *need < index)));
         assert_eq!(all[0].name, "Create botanist");
         let labels = |name: &&&str| name.contains("encryption");

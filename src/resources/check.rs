@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::health;
-use super::inventory::{is_read, kind_key};
+use super::inventory::is_read;
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
+use super::object::{kind_key, skips_checks};
 use super::progress::{self, RolloutProgress};
 use super::removal::selector;
 use super::remove::warnings;
@@ -24,9 +25,10 @@ use super::trigger::is_checked;
 use super::{ApplierContext, later};
 use crate::api::condition::{Condition, ConditionStatus, status_of};
 use crate::api::core::POD;
-use crate::api::meta::{Key, Metadata, annotation, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, annotation, text};
 use crate::api::resources::{ManagedResource, ObjectReference};
 use crate::base::clock::Timestamp;
+use crate::base::json::json;
 use crate::base::sorted::{SortedMap, SortedSet};
 use crate::format::view;
 use crate::kube::{ErrorVerdict, ListParams};
@@ -94,7 +96,7 @@ impl ApplierContext {
         let session = self.session(&target, cx);
         let objects = match target.class {
             Class::Seed => known,
-            Class::Shoot => match survey::doubtful(session, known).map_err(Error::into_failure)? {
+            Class::Shoot => match doubtful(session, known).map_err(Error::into_failure)? {
                 Some(objects) => objects,
                 None => return Ok(Some(later())),
             },
@@ -126,8 +128,60 @@ impl ApplierContext {
     }
 }
 
-/// The kinds of objects.
-pub(super) fn kinds_of(objects: &[ObjectReference]) -> SortedSet<Key> {
+/// Those of the objects that are not known to be well, after the lists that are due. `None` if someone else is listing.
+/// Errors: a list failed, which says nothing about the objects.
+fn doubtful(
+    session: Session<'_>,
+    mut objects: Vec<ObjectReference>,
+) -> Result<Option<Vec<ObjectReference>>, Error> {
+    let (survey, now) = (&session.target.survey, session.cx.clock.mono());
+    let kinds = kinds_of(&objects);
+    if kinds.iter().any(|kind| survey.is_due(kind, now)) {
+        let Ok(_turn) = survey.turn.try_lock() else { return Ok(None) };
+        for kind in kinds.iter().filter(|kind| survey.is_due(kind, now)) {
+            survey.put(kind, now, list_well(session, kind)?);
+        }
+    }
+    objects.retain(|object| !survey.is_well(object));
+    Ok(Some(objects))
+}
+
+/// The objects of a kind that are well.
+fn list_well(session: Session<'_>, kind: &Key) -> Result<Vec<u64>, Error> {
+    let Key { namespace: api_version, name } = kind;
+    let mut well = Vec::new();
+    let Some(resource) = session.resource(api_version, name)? else { return Ok(well) };
+    let metadata_only =
+        !progress::concerns(api_version, name) && health::check_of(api_version, name).is_none();
+    let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+    let params = ListParams { label_selector, metadata_only, ..ListParams::default() };
+    let listed =
+        session.each(&resource, ALL_NAMESPACES, &params, &mut |object: Option<Value>| match object {
+            Some(mut object) => {
+                // The items of a list do not say what they are.
+                (object["apiVersion"], object["kind"]) = (json!(api_version), json!(name));
+                let is_ours = session.target.owner(annotation(&object, names::ORIGIN)).is_some();
+                // The owner of the Shoot may make as many as he likes. Those beyond the limit are read one by one.
+                if is_ours && well.len() < limits::SHOOT_SURVEY_OBJECTS_MAX && survey::is_well(&object) {
+                    let metadata = &object["metadata"];
+                    well.push(survey::id(text(&metadata["namespace"]), text(&metadata["name"])));
+                }
+            }
+            None => well.clear(),
+        });
+    match listed {
+        // Its objects are read one by one, which tells what is wrong.
+        Err(error) if matches!(error.verdict(), ErrorVerdict::Denied | ErrorVerdict::Invalid) => {
+            Ok(Vec::new())
+        }
+        Err(error) if error.is_not_found() || error.status_code() == Some(405) => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(well),
+    }
+}
+
+/// The kinds that a list of objects has.
+fn kinds_of(objects: &[ObjectReference]) -> SortedSet<Key> {
     objects.iter().map(|object| kind_key(&object.api_version, &object.kind)).collect()
 }
 
@@ -238,11 +292,6 @@ fn progressing(
     let ObjectReference { kind, namespace, name, .. } = object;
     let text = format!("{kind} \"{namespace}/{name}\" is progressing: {why}");
     Ok(Some(present.with(PROGRESSING, ConditionStatus::True, &format!("{kind}Progressing"), &text)))
-}
-
-/// Whether the object asks not to be checked.
-pub(super) fn skips_checks(live: &Value) -> bool {
-    annotation(live, names::SKIP_HEALTH_CHECK) == "true"
 }
 
 fn count_pods(session: Session<'_>, object: &ObjectReference, live: &Value) -> Result<i64, Error> {

@@ -2,12 +2,12 @@
 //! are watched instead (`workload`), so such lists do not matter for them.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::error::Error;
 use super::names;
+use super::object::hash;
 use super::session::Session;
 use super::{ApplierContext, health, jittered, progress};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta};
@@ -20,11 +20,6 @@ use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOu
 
 /// The shortest average time between the starts of two lists of any kinds.
 const LIST_EVERY: Duration = Duration::from_secs(12);
-
-/// A kind as a key: its API version and its name.
-pub(super) fn kind_key(api_version: &str, kind: &str) -> Key {
-    Key::new(api_version, kind)
-}
 
 /// The content of a list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -56,13 +51,6 @@ impl Listing {
         let is_other = |(owner, sum): &(&Key, &u64)| self.owners.get(owner) != Some(sum);
         old.owners.iter().filter(is_other).map(|(owner, _)| owner.clone()).collect()
     }
-}
-
-/// A hash that is the same while the program runs.
-pub(super) fn hash(of: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The last list of each kind.
@@ -167,6 +155,7 @@ pub(super) fn is_read(api_version: &str, kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resources::object::kind_key;
 
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

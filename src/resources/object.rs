@@ -1,7 +1,11 @@
 //! Reading and changing objects whose kind is not known at compile time.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde_json::{Map, Value};
 
+use super::names;
+use crate::api::meta::{Key, annotation};
 use crate::base::sorted::SortedMap;
 
 pub(super) use crate::api::meta::text;
@@ -74,6 +78,23 @@ pub(super) fn find_map<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mu
 /// Labels or annotations as a value.
 pub(super) fn from_texts(map: SortedMap<String, String>) -> Value {
     Value::Object(map.into_iter().map(|(k, v)| (k, Value::String(v))).collect())
+}
+
+/// A kind as a key: its API version and its name.
+pub(super) fn kind_key(api_version: &str, kind: &str) -> Key {
+    Key::new(api_version, kind)
+}
+
+/// A hash that is the same while the program runs.
+pub(super) fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Whether an object asks not to be checked.
+pub(super) fn skips_checks(live: &Value) -> bool {
+    annotation(live, names::SKIP_HEALTH_CHECK) == "true"
 }
 
 #[cfg(test)]

@@ -6,19 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::check::{kinds_of, skips_checks};
-use super::error::Error;
-use super::inventory::{hash, kind_key};
+use super::health;
+use super::object::{hash, kind_key, skips_checks};
 use super::progress::{self, RolloutProgress};
-use super::session::Session;
-use super::{health, names};
-use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::api::meta::{Key, text};
 use crate::api::resources::ObjectReference;
 use crate::base::clock::Mono;
-use crate::base::json::json;
 use crate::base::lock::IgnorePoison;
-use crate::kube::{ErrorVerdict, ListParams};
-use crate::limits;
 
 /// How often workloads are listed: they can become unhealthy while nobody changes them.
 const WORKLOADS_EVERY: Duration = Duration::from_secs(300);
@@ -39,7 +33,7 @@ struct Listing {
 pub(super) struct Survey {
     listings: Mutex<Vec<Listing>>,
     /// Whoever lists holds it.
-    turn: Mutex<()>,
+    pub(super) turn: Mutex<()>,
 }
 
 impl Survey {
@@ -48,7 +42,8 @@ impl Survey {
         self.listings.lock().ignore_poison()
     }
 
-    fn is_due(&self, kind: &Key, now: Mono) -> bool {
+    /// Whether a kind must be listed again.
+    pub(super) fn is_due(&self, kind: &Key, now: Mono) -> bool {
         let is_workload = progress::concerns(&kind.namespace, &kind.name);
         let period = if is_workload { WORKLOADS_EVERY } else { OTHERS_EVERY };
         let id = hash(kind);
@@ -56,7 +51,8 @@ impl Survey {
         listed.is_none_or(|at| now.saturating_sub(at) >= period)
     }
 
-    fn put(&self, kind: &Key, now: Mono, mut well: Vec<u64>) {
+    /// Stores a new list: which objects are well.
+    pub(super) fn put(&self, kind: &Key, now: Mono, mut well: Vec<u64>) {
         well.sort_unstable();
         let listing = Listing { kind: hash(kind), at: now, well: well.into() };
         let mut all = self.lock();
@@ -64,7 +60,8 @@ impl Survey {
         all.push(listing);
     }
 
-    fn is_well(&self, object: &ObjectReference) -> bool {
+    /// Whether the last list of its kind found an object well.
+    pub(super) fn is_well(&self, object: &ObjectReference) -> bool {
         let kind = hash(&kind_key(&object.api_version, &object.kind));
         let all = self.lock();
         let listing = all.iter().find(|listing| listing.kind == kind);
@@ -72,65 +69,14 @@ impl Survey {
     }
 }
 
-fn id(namespace: &str, name: &str) -> u64 {
+/// What the lists contain for an object.
+pub(super) fn id(namespace: &str, name: &str) -> u64 {
     hash(&(namespace, name))
-}
-
-/// Those of the objects that are not known to be well, after the lists that are due. `None` if someone else is listing.
-/// Errors: a list failed, which says nothing about the objects.
-pub(super) fn doubtful(
-    session: Session<'_>,
-    mut objects: Vec<ObjectReference>,
-) -> Result<Option<Vec<ObjectReference>>, Error> {
-    let (survey, now) = (&session.target.survey, session.cx.clock.mono());
-    let kinds = kinds_of(&objects);
-    if kinds.iter().any(|kind| survey.is_due(kind, now)) {
-        let Ok(_turn) = survey.turn.try_lock() else { return Ok(None) };
-        for kind in kinds.iter().filter(|kind| survey.is_due(kind, now)) {
-            survey.put(kind, now, list(session, kind)?);
-        }
-    }
-    objects.retain(|object| !survey.is_well(object));
-    Ok(Some(objects))
-}
-
-/// The objects of a kind that are well.
-fn list(session: Session<'_>, kind: &Key) -> Result<Vec<u64>, Error> {
-    let Key { namespace: api_version, name } = kind;
-    let mut well = Vec::new();
-    let Some(resource) = session.resource(api_version, name)? else { return Ok(well) };
-    let metadata_only =
-        !progress::concerns(api_version, name) && health::check_of(api_version, name).is_none();
-    let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
-    let params = ListParams { label_selector, metadata_only, ..ListParams::default() };
-    let listed =
-        session.each(&resource, ALL_NAMESPACES, &params, &mut |object: Option<Value>| match object {
-            Some(mut object) => {
-                // The items of a list do not say what they are.
-                (object["apiVersion"], object["kind"]) = (json!(api_version), json!(name));
-                let is_ours = session.target.owner(annotation(&object, names::ORIGIN)).is_some();
-                // The owner of the Shoot may make as many as he likes. Those beyond the limit are read one by one.
-                if is_ours && well.len() < limits::SHOOT_SURVEY_OBJECTS_MAX && is_well(&object) {
-                    let metadata = &object["metadata"];
-                    well.push(id(text(&metadata["namespace"]), text(&metadata["name"])));
-                }
-            }
-            None => well.clear(),
-        });
-    match listed {
-        // Its objects are read one by one, which tells what is wrong.
-        Err(error) if matches!(error.verdict(), ErrorVerdict::Denied | ErrorVerdict::Invalid) => {
-            Ok(Vec::new())
-        }
-        Err(error) if error.is_not_found() || error.status_code() == Some(405) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-        Ok(()) => Ok(well),
-    }
 }
 
 /// Whether an object is healthy and rolled out. The old pods of a Deployment were counted when its ManagedResource was checked
 /// after its last change.
-fn is_well(object: &Value) -> bool {
+pub(super) fn is_well(object: &Value) -> bool {
     let check = health::check_of(text(&object["apiVersion"]), text(&object["kind"]));
     let is_healthy = check.is_none_or(|check| check(object).is_ok());
     skips_checks(object) || is_healthy && !matches!(progress::check(object), RolloutProgress::Running(_))
@@ -139,6 +85,7 @@ fn is_well(object: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::json::json;
 
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)

@@ -219,7 +219,7 @@ fn kubeconfig(input: &[u8], _: &Path) -> Result<(), String> {
 /// An image vector that is accepted can be read.
 fn images(input: &[u8], _: &Path) -> Result<(), String> {
     if let Ok(images) = Images::overwritten(&text(input)) {
-        images.of_control_plane(components::images(true), "1.34.3")?;
+        images.of_control_plane(components::images(Some(&[])), "1.34.3")?;
     }
     Ok(())
 }

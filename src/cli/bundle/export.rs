@@ -150,7 +150,8 @@ fn control_planes(
     let path = clusters::set(variable, images::VARIABLE).map(PathBuf::from);
     let images = images::Images::load(path.as_deref())?;
     let host_types = settings.map_or(&[][..], |settings| &settings.edge.host_types);
-    let of_shoots = || components::images(!host_types.is_empty());
+    let chosen = settings.map_or(&[][..], |settings| &settings.edge.components.nodes);
+    let of_shoots = || components::images((!host_types.is_empty()).then_some(chosen));
     let versions = match settings {
         _ if !task.kubernetes.is_empty() => {
             Versions { control_planes: task.kubernetes.iter().cloned().collect(), ..Versions::default() }

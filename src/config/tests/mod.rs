@@ -1015,14 +1015,17 @@ fn a_rich_seed_has_no_unknown_fields() {
 
 #[test]
 fn components_are_chosen() {
-    let chosen = json!({"profile": "core", "disabled": ["vpa-crds"]});
+    let chosen = json!({"profile": "core", "disabled": ["vpa-crds"], "nodes": ["node-exporter"]});
     let settings = settings(&[("edge.components", chosen)]);
+    let nodes = settings.edge.nodes();
+    assert_eq!((nodes.has_exporter, nodes.has_problem_detector), (true, false));
     assert!(
         settings.edge.components.is_disabled("vpa-crds") && !settings.edge.components.is_disabled("system")
     );
     let table = [
         ("edge.components.profile", json!("full"), "full is not available yet"),
         ("edge.components.profile", json!("big"), "known: core, full"),
+        ("edge.components.nodes", json!(["fluent-bit"]), "known: node-exporter, node-problem-detector"),
         (
             "edge.components.disabled",
             json!(["istio"]),

@@ -110,7 +110,7 @@ impl ShootReconciler {
                 inputs.state = Some(state::needed(&self.env.garden, &key)?);
             }
         }
-        Ok(Facts::new(operation, shoot, view, self.env.settings.edge.tunnel, found))
+        Ok(Facts::new(operation, shoot, view, self.env.settings.edge.nodes(), found))
     }
 
     /// A Bastion belongs to the seed that the Shoot leaves.

@@ -15,6 +15,8 @@ use super::workload::Workload;
 pub(crate) struct Component {
     /// Only Shoots with workers have it.
     pub(crate) needs_workers: bool,
+    /// The word in option `edge.components.nodes` that asks for it; none if each Shoot has it.
+    pub(crate) option: Option<&'static str>,
     /// The names of its images in the image vector.
     pub(crate) images: &'static [&'static str],
     /// Its certificates. `Outside` is the address of the API server, once it is known.
@@ -73,6 +75,7 @@ impl Component {
     /// A component without images, certificates, workloads and tasks.
     pub(super) const NONE: Self = Self {
         needs_workers: false,
+        option: None,
         images: &[],
         certificates: |_, _| Vec::new(),
         workloads: &[],

@@ -14,6 +14,9 @@ mod kube_scheduler;
 mod managed_resource;
 mod metrics_server;
 pub mod namespaces;
+mod node_exporter;
+mod node_problem_detector;
+mod optional;
 pub(crate) mod resource_manager;
 pub mod server_addition;
 pub(crate) mod shoot_system;
@@ -45,16 +48,20 @@ pub(crate) static COMPONENTS: &[&Component] = &[
     &kube_proxy::COMPONENT,
     &coredns::COMPONENT,
     &metrics_server::COMPONENT,
+    &node_exporter::COMPONENT,
+    &node_problem_detector::COMPONENT,
     &cluster_identity::COMPONENT,
 ];
 
-/// The names of the images that each Shoot needs, or each one with nodes, in the image vector.
-pub fn images(has_nodes: bool) -> impl Iterator<Item = &'static str> {
-    COMPONENTS
-        .iter()
-        .filter(move |component| has_nodes || !component.needs_workers)
-        .flat_map(|component| component.images)
-        .copied()
+/// The names of the images that each Shoot needs, in the image vector. `nodes`: the same if it has nodes, with the components that
+/// the site has asked for (`edge.components.nodes`).
+pub fn images(nodes: Option<&[String]>) -> impl Iterator<Item = &'static str> {
+    let is_wanted = move |component: &&&Component| match (nodes, component.option) {
+        (None, _) => !component.needs_workers,
+        (Some(chosen), Some(option)) => chosen.iter().any(|chosen| chosen == option),
+        (Some(_), None) => true,
+    };
+    COMPONENTS.iter().filter(is_wanted).flat_map(|component| component.images).copied()
 }
 
 /// The names of the images that each node needs, for the version of its kubelet.
@@ -104,10 +111,13 @@ mod tests {
 
     #[test]
     fn a_control_plane_without_workers_has_three_images() {
-        let of_all: Vec<&str> = images(false).collect();
+        let of_all: Vec<&str> = images(None).collect();
         assert_eq!(of_all, ["etcd", "kube-apiserver", "kube-controller-manager"]);
-        let with_nodes: Vec<&str> = images(true).collect();
+        let with_nodes: Vec<&str> = images(Some(&[])).collect();
         assert!(of_all.iter().all(|name| with_nodes.contains(name)) && with_nodes.contains(&"kube-proxy"));
+        assert!(!with_nodes.contains(&"node-exporter"));
+        let chosen = ["node-exporter".to_owned()];
+        assert_eq!(images(Some(&chosen)).count(), with_nodes.len() + 1);
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(super) fn tell(
         Err(error) => told.unread.push(format!("ControllerRegistrations: {}", chain(&error))),
     }
     let last = last_operation(shoot);
-    let tasks = operation::outline(last, shoot, settings.edge.tunnel);
+    let tasks = operation::outline(last, shoot, settings.edge.nodes());
     told.why.extend(judge::other_errors(&tasks, &shoot["status"]).into_iter().map(other_error));
     let shoots = ShootConnector::new(
         seed.clone(),

@@ -199,13 +199,16 @@ fn is_well(garden: &Client) -> Result<()> {
     })
 }
 
-/// Waits until a condition of the Shoot is not True. Returns what it says.
-fn unwell(garden: &Client, kind: &str) -> Result<String> {
+/// Waits until a condition of the Shoot is not True for this reason.
+fn is_unwell(garden: &Client, kind: &str, reason: &str) -> Result<()> {
     wait::until(&format!("condition {kind} not to be True"), WELL_WITHIN_S, || {
         let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
         let conditions = shoot["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let found = conditions.into_iter().find(|it| it["type"] == kind && it["status"] != "True");
-        Ok::<_, Failure>(found.map(|found| found["message"].to_string()))
+        let found = conditions.iter().find(|it| it["type"] == kind).unwrap_or(&Value::Null);
+        if found["status"] != "True" && found["message"].as_str().is_some_and(|it| it.contains(reason)) {
+            return Ok(Some(()));
+        }
+        Err(Failure::new(found.to_string()))
     })
 }
 
