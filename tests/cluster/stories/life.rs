@@ -26,7 +26,7 @@ mod end;
 mod extensions;
 pub(crate) mod garden;
 mod health;
-mod hosts;
+pub(crate) mod hosts;
 mod key;
 pub(crate) mod lost;
 pub(crate) mod moving;
@@ -116,6 +116,10 @@ pub(crate) fn keeps_its_host_asleep(lab: &mut Lab, scene: &mut Scene) -> Result<
 
 pub(crate) fn reaches_its_host_with_new_authorities(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::days::gets_new_authorities(lab, scene)
+}
+
+pub(crate) fn leaves_its_host_by_force(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::goes_by_force(lab, scene)
 }
 
 pub(crate) fn leaves_its_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {

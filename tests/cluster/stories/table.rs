@@ -336,6 +336,12 @@ pub(crate) const STORIES: &[Story] = &[
         (State::OnHost, None),
         life::leaves_its_host,
     ),
+    act(
+        (Part::Shoots, Needs::WholeNodes),
+        "Shoot: it is deleted by force with a host",
+        (State::OnHost, None),
+        life::leaves_its_host_by_force,
+    ),
     story(
         (Part::Kubernetes, Needs::NextVersion),
         "a control plane in the node gets the next minor version",
@@ -440,6 +446,11 @@ pub(crate) const STORIES: &[Story] = &[
         (Part::Gardener, Needs::TwoSitesAndDruids),
         "Gardener: a Shoot whose etcds an etcd-druid runs moves to another seed under a writer, and is deleted",
         life::druids::move_a_shoot,
+    ),
+    story(
+        (Part::Gardener, Needs::TwoSites),
+        "Gardener: a Shoot with a host moves to another seed, with its node and its pod",
+        life::hosts::moving::keeps_its_node,
     ),
     story(
         (Part::Gardener, Needs::TwoSites),

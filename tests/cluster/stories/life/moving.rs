@@ -114,7 +114,7 @@ impl Cast {
 
     /// Nothing of the Shoot is on the seed that it has left, and its backups are those of the other seed.
     pub(super) fn has_left(&self, cluster: &Cluster, (from, to): (&str, &str)) -> Result<()> {
-        let plane = ONE.plane();
+        let plane = self.name.plane();
         ensure(cluster.client()?.find::<Value>(&NAMESPACE, &Key::cluster(&plane))?.is_none(), || {
             format!("{from} still has namespace {plane}")
         })?;

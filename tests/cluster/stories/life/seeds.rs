@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::garden::{self, Garden, Joining, Peer};
 use super::owner::Owner;
 use super::rotation::many;
-use super::{COMPONENTS, ONE, PROJECT, SUCCEEDED_WITHIN_S, explained, shoot};
+use super::{COMPONENTS, Name, ONE, PROJECT, SUCCEEDED_WITHIN_S, explained, shoot};
 use crate::agent::Agent;
 use crate::cluster::Cluster;
 use crate::failure::{Failure, Result, ensure, equal};
@@ -62,6 +62,8 @@ pub(super) struct Cast {
     gateway: Gateway,
     pub(super) second: SecondSeed,
     pub(super) garden: Client,
+    /// The Shoot that moves.
+    pub(super) name: Name,
     /// The first agent runs.
     pub(super) has_first: bool,
 }
@@ -110,12 +112,25 @@ impl Cast {
             })?;
         }
         println!("       {:6.1} s  two seeds that store backups", wait::seconds_since(began));
-        Ok(Self { agents, _playing: playing, _peer: peer, gateway, second, garden, has_first: true })
+        Ok(Self {
+            agents,
+            _playing: playing,
+            _peer: peer,
+            gateway,
+            second,
+            garden,
+            name: ONE,
+            has_first: true,
+        })
     }
 
     /// Creates the Shoot on the first seed, and waits until it is ready.
     pub(super) fn create(&mut self, lab: &Lab) -> Result<()> {
-        let mut object = shoot(ONE, image::API_SERVER.version());
+        self.create_this(lab, shoot(self.name, image::API_SERVER.version()))
+    }
+
+    /// The same with this object, which becomes the Shoot that moves.
+    pub(super) fn create_this(&mut self, lab: &Lab, mut object: Value) -> Result<()> {
         object["spec"]["seedName"] = json!(FIRST);
         lab.garden.apply(&object)?;
         self.reaches(lab, FIRST, "Create Succeeded", SUCCEEDED_WITHIN_S).map(drop)
@@ -123,20 +138,20 @@ impl Cast {
 
     /// The Shoot in the garden.
     pub(super) fn shoot(&self) -> Result<Value> {
-        Ok(self.garden.get(&SHOOT, &Key::new(PROJECT, ONE.0))?)
+        Ok(self.garden.get(&SHOOT, &Key::new(PROJECT, self.name.0))?)
     }
 
     pub(super) fn patch(&self, patch: &Value) -> Result<()> {
         let patch = Patch::Merge(patch.clone());
-        self.garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, ONE.0), &patch)?;
+        self.garden.patch::<Value>(&SHOOT, &Key::new(PROJECT, self.name.0), &patch)?;
         Ok(())
     }
 
     /// What the operator does, again if another writer comes first.
     pub(super) fn bind(&self, seed: &str) -> Result<()> {
-        let path = SHOOT.subresource_path(&Key::new(PROJECT, ONE.0), "binding");
+        let path = SHOOT.subresource_path(&Key::new(PROJECT, self.name.0), "binding");
         wait::until("the binding", BOUND_WITHIN_S, || {
-            let mut object = self.garden.get::<Value>(&SHOOT, &Key::new(PROJECT, ONE.0))?;
+            let mut object = self.garden.get::<Value>(&SHOOT, &Key::new(PROJECT, self.name.0))?;
             object["spec"]["seedName"] = json!(seed);
             let body = object.to_string();
             let answer = self.garden.raw(Method::Put, &path, Some(body.as_bytes()), "application/json")?;
@@ -150,12 +165,12 @@ impl Cast {
 
     /// Waits until the Shoot is on a seed, and its last operation is so.
     pub(super) fn reaches(&mut self, lab: &Lab, seed: &str, line: &str, seconds: u64) -> Result<Value> {
-        let Self { agents: [one, two], garden, second, has_first, .. } = self;
+        let Self { agents: [one, two], garden, second, has_first, name, .. } = self;
         let result = while_running(&format!("{line} on {seed}"), seconds, two, || {
             if *has_first {
                 one.ensure_running()?;
             }
-            let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, ONE.0))?;
+            let shoot = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, name.0))?;
             let (status, last) = (&shoot["status"], &shoot["status"]["lastOperation"]);
             let now = format!("{} {}", text(&last["type"]), text(&last["state"]));
             let is_observed = status["observedGeneration"] == shoot["metadata"]["generation"];
@@ -165,14 +180,14 @@ impl Cast {
             Err(Failure::new(format!("{last} {}", status["lastErrors"])))
         });
         result.map_err(|failure| {
-            let failure = explained(&lab.seed, garden, (ONE, &failure));
-            explained(&second.cluster, garden, (ONE, &failure))
+            let failure = explained(&lab.seed, garden, (*name, &failure));
+            explained(&second.cluster, garden, (*name, &failure))
         })
     }
 
     /// The backups of the Shoot are those of the seed `to`, and no longer those of `from`.
     pub(super) fn has_its_backups(&self, (from, to): (&str, &str)) -> Result<()> {
-        let plane = ONE.plane();
+        let plane = self.name.plane();
         let uid = |seed: &str| -> Result<String> {
             let seed: Value = self.garden.get(&SEEDS, &Key::cluster(seed))?;
             Ok(text(&seed["metadata"]["uid"]).to_owned())

@@ -15,6 +15,7 @@ use super::garden::apply;
 use super::owner::Owner;
 use super::scene::Scene;
 use super::{Name, PROJECT, ask_for_another, shoot, succeeded};
+use crate::cluster::Cluster;
 use crate::failure::{Failure, Result, ensure, equal};
 use crate::host::{self, ControlPlane, Host, HostSettings};
 use crate::image;
@@ -25,6 +26,7 @@ use crate::wait;
 use crate::world;
 
 pub(super) mod days;
+pub(crate) mod moving;
 pub(super) mod pair;
 pub(super) mod restarts;
 
@@ -88,37 +90,70 @@ pub(super) fn goes(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// The Shoot is deleted by force, without its API server. Its host stays as it is: nobody can ask it for anything.
+pub(super) fn goes_by_force(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    end::force_needs_no_server(lab, &scene.garden, &mut scene.agent, (&scene.before, POOL))?;
+    machine_runs(scene)?;
+    scene.host = None;
+    Ok(())
+}
+
+fn machine_runs(scene: &mut Scene) -> Result<()> {
+    let host = scene.host.as_mut().ok_or_else(|| Failure::new("no host has joined"))?;
+    host.ensure_running()?;
+    let served = host.containers.process_of("served")?;
+    ensure(served.is_some(), || "the pod of the host has ended".to_owned())
+}
+
 /// A Shoot with a pool is created, and a host joins it.
 fn joins(lab: &mut Lab, scene: &mut Scene, on_host: &[image::Component]) -> Result<()> {
     scene.import(lab, &IN_SEED)?;
     scene.agent.reconfigure(|config| config["edge"]["hosts"] = json!({"types": [HOSTS]}))?;
     steps::ready(lab, &mut scene.agent)?;
-    for file in ["edge-hosts/hosts.yaml", "edge-hosts/project.yaml", "edge-hosts/credentials.yaml"] {
-        apply(&lab.garden, file)?;
-    }
+    apply_files(&lab.garden)?;
     lab.garden.apply(&pool())?;
     succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Create"))?;
     is_served(lab, &scene.garden)?;
     let owner = scene.owner(lab, POOL)?;
     owner.gets_in(image::API_SERVER.version())?;
     drop(owner);
-    let machine = join(lab, scene, host::FIRST, on_host)?;
+    let owner = scene.owner(lab, POOL)?;
+    let machine = join(lab, (&scene.garden, &owner), host::FIRST, on_host)?;
+    drop(owner);
     scene.host = Some(machine);
     Ok(())
 }
 
+/// What a garden needs for such Shoots.
+fn apply_files(garden: &Cluster) -> Result<()> {
+    ["edge-hosts/hosts.yaml", "edge-hosts/project.yaml", "edge-hosts/credentials.yaml"]
+        .into_iter()
+        .try_for_each(|file| apply(garden, file))
+}
+
 /// A host joins, and is ready. No connection leads from the seed to it.
-fn join(lab: &Lab, scene: &Scene, settings: HostSettings, images: &[image::Component]) -> Result<Host> {
-    let found = scene.garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
-    let server = found["status"]["advertisedAddresses"][0]["url"].as_str().unwrap_or_default().to_owned();
-    ensure(server.contains(outside::INSIDE_ADDRESS), || format!("the address of the Shoot: {server}"))?;
-    let plane = ControlPlane { namespace: &POOL.plane(), server: &server };
+fn join(
+    lab: &Lab,
+    (garden, owner): (&Client, &Owner<'_>),
+    settings: HostSettings,
+    images: &[image::Component],
+) -> Result<Host> {
+    let server = server_of(garden, outside::INSIDE_ADDRESS)?;
+    let plane = ControlPlane { seed: &lab.seed, namespace: &POOL.plane(), server: &server };
     let mut machine = Host::start(lab, settings, plane, images)?;
-    is_ready(&scene.owner(lab, POOL)?, &mut machine)?;
+    is_ready(owner, &mut machine)?;
     let kubelet = SocketAddr::new(settings.node.ip()?, KUBELET_PORT);
     let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
     ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
     Ok(machine)
+}
+
+/// The URL of the Shoot, which has this address.
+fn server_of(garden: &Client, address: &str) -> Result<String> {
+    let found = garden.get::<Value>(&SHOOT, &Key::new(PROJECT, POOL.0))?;
+    let server = found["status"]["advertisedAddresses"][0]["url"].as_str().unwrap_or_default().to_owned();
+    ensure(server.contains(address), || format!("the address of the Shoot: {server}"))?;
+    Ok(server)
 }
 
 /// Waits until the node is ready.

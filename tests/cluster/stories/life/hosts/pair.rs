@@ -37,8 +37,8 @@ const SETTLED_WITHIN_S: u64 = 240;
 
 /// The agent of each host leads to it, whatever became of the other one.
 pub(in super::super) fn answers_for_itself(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
-    let second = join(lab, scene, host::SECOND, &ON_HOST)?;
     let owner = scene.owner(lab, POOL)?;
+    let second = join(lab, (&scene.garden, &owner), host::SECOND, &ON_HOST)?;
     is_rolled_out(&owner)?;
     cannot_reach_each_other(machine(scene)?)?;
     let client = owner.client()?.with_deadline(CALL_WITHIN);
