@@ -33,8 +33,8 @@ pub trait Dial: Send + Sync + fmt::Debug {
         self.dial(host, port, timeout)
     }
 
-    /// The connection is in use until its last reference is dropped. A dialer that ends connections keeps a weak one: another
-    /// handle of the socket would keep the connection open.
+    /// Called once for each connection, before anything is sent. It is in use until the last reference is dropped. A dialer that
+    /// ends connections keeps a weak one: another handle of the socket would keep the connection open.
     fn opened(&self, socket: &Arc<TcpStream>) {
         let _ = socket;
     }

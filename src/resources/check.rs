@@ -11,10 +11,9 @@ use serde_json::Value;
 
 use super::error::Error;
 use super::health;
-use super::inventory::is_read;
 use super::names::{self, APPLIED, HEALTHY, PROGRESSING, reason};
 use super::object::{kind_key, skips_checks};
-use super::progress::{self, RolloutProgress};
+use super::progress::{self, RolloutProgress, is_read};
 use super::removal::selector;
 use super::remove::warnings;
 use super::session::{Own, Session, managed_resource};
@@ -106,6 +105,9 @@ impl ApplierContext {
         if !found.iter().all(is_calm) {
             return Ok(None);
         }
+        if target.class == Class::Shoot {
+            target.survey.learn(&objects);
+        }
         let is_covered = self.covers(&target, &objects, session);
         let period = if is_covered { self.settings.sync_period } else { self.settings.check_period };
         Ok(Some(super::jittered(period)))
@@ -129,7 +131,7 @@ impl ApplierContext {
 }
 
 /// Those of the objects that are not known to be well, after the lists that are due. `None` if someone else is listing.
-/// Errors: a list failed, which says nothing about the objects.
+/// Errors: the server cannot be asked now, which says nothing about the objects.
 fn doubtful(
     session: Session<'_>,
     mut objects: Vec<ObjectReference>,
@@ -137,7 +139,7 @@ fn doubtful(
     let (survey, now) = (&session.target.survey, session.cx.clock.mono());
     let kinds = kinds_of(&objects);
     if kinds.iter().any(|kind| survey.is_due(kind, now)) {
-        let Ok(_turn) = survey.turn.try_lock() else { return Ok(None) };
+        let Some(_turn) = survey.turn() else { return Ok(None) };
         for kind in kinds.iter().filter(|kind| survey.is_due(kind, now)) {
             survey.put(kind, now, list_well(session, kind)?);
         }
@@ -146,14 +148,14 @@ fn doubtful(
     Ok(Some(objects))
 }
 
-/// The objects of a kind that are well.
-fn list_well(session: Session<'_>, kind: &Key) -> Result<Vec<u64>, Error> {
+/// The objects of a kind that are well; `None` if this list fails. Its objects are then read one by one, which tells what is
+/// wrong, and does not keep those of other kinds from being checked.
+fn list_well(session: Session<'_>, kind: &Key) -> Result<Option<Vec<u64>>, Error> {
     let Key { namespace: api_version, name } = kind;
     let mut well = Vec::new();
-    let Some(resource) = session.resource(api_version, name)? else { return Ok(well) };
-    let metadata_only =
-        !progress::concerns(api_version, name) && health::check_of(api_version, name).is_none();
+    let Some(resource) = session.resource(api_version, name)? else { return Ok(None) };
     let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+    let metadata_only = !is_read(api_version, name);
     let params = ListParams { label_selector, metadata_only, ..ListParams::default() };
     let listed =
         session.each(&resource, ALL_NAMESPACES, &params, &mut |object: Option<Value>| match object {
@@ -170,13 +172,10 @@ fn list_well(session: Session<'_>, kind: &Key) -> Result<Vec<u64>, Error> {
             None => well.clear(),
         });
     match listed {
-        // Its objects are read one by one, which tells what is wrong.
-        Err(error) if matches!(error.verdict(), ErrorVerdict::Denied | ErrorVerdict::Invalid) => {
-            Ok(Vec::new())
-        }
-        Err(error) if error.is_not_found() || error.status_code() == Some(405) => Ok(Vec::new()),
-        Err(error) => Err(error.into()),
-        Ok(()) => Ok(well),
+        Ok(()) => Ok(Some(well)),
+        // The token has just expired, or the server does not answer and nothing was sent.
+        Err(error) if error.status_code() == Some(401) || error.postponed().is_some() => Err(error.into()),
+        Err(_) => Ok(None),
     }
 }
 

@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::error::Error;
 use super::names;
 use super::object::hash;
+use super::progress::is_read;
 use super::session::Session;
-use super::{ApplierContext, health, jittered, progress};
+use super::{ApplierContext, jittered};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, ObjectMeta};
 use crate::base::clock::Mono;
 use crate::base::lock::IgnorePoison;
@@ -145,11 +146,6 @@ fn list(session: Session<'_>, kind: &Key) -> Result<Listing, Error> {
         Err(error) => Err(error.into()),
         Ok(()) => Ok(listing),
     }
-}
-
-/// Whether the objects of a kind report their health. For other kinds, only their existence matters.
-pub(super) fn is_read(api_version: &str, kind: &str) -> bool {
-    health::check_of(api_version, kind).is_some() || progress::concerns(api_version, kind)
 }
 
 #[cfg(test)]

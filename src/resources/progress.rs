@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::health::{condition, current, missing, number, observed, replicas};
+use super::health::{self, condition, current, missing, number, observed, replicas};
 use super::object::{group_of, text};
 
 /// The result of a check of one object.
@@ -34,6 +34,11 @@ fn check_of(api_version: &str, kind: &str) -> Option<RolloutCheck> {
 /// Whether objects of the kind have roll-outs at all.
 pub(super) fn concerns(api_version: &str, kind: &str) -> bool {
     check_of(api_version, kind).is_some()
+}
+
+/// Whether the objects of a kind report their health. For other kinds, only their existence matters.
+pub(super) fn is_read(api_version: &str, kind: &str) -> bool {
+    health::check_of(api_version, kind).is_some() || concerns(api_version, kind)
 }
 
 pub(super) fn check(object: &Value) -> RolloutProgress {

@@ -13,7 +13,7 @@ use gardenlet::pki::issue::{
 };
 use serde_json::{Value, json};
 
-use crate::cluster::{self, Cluster};
+use crate::cluster;
 use crate::failure::{Failure, Result};
 use crate::image::{self, Component};
 use crate::lab::Lab;
@@ -54,10 +54,9 @@ pub(crate) struct HostSettings {
     cable: Cable,
 }
 
-/// Where the control plane of a Shoot is: the seed, its namespace there, and the URL of the Shoot.
+/// Where the control plane of a Shoot is: its namespace in the first seed, and the URL of the Shoot.
 #[derive(Clone, Copy)]
 pub(crate) struct ControlPlane<'a> {
-    pub(crate) seed: &'a Cluster,
     pub(crate) namespace: &'a str,
     pub(crate) server: &'a str,
 }
@@ -112,16 +111,21 @@ impl Host {
 
     fn restart(&mut self, lab: &Lab, namespace: &str, own: Value) -> Result<()> {
         self.kubelet.kill();
-        let plane = ControlPlane { seed: &lab.seed, namespace, server: &self.server };
+        let plane = ControlPlane { namespace, server: &self.server };
         self.kubelet = start_kubelet(lab, &self.containers, plane, own)?;
         Ok(())
     }
 
-    /// Starts its kubelet again, which finds its control plane at another place.
-    pub(crate) fn follow(&mut self, lab: &Lab, plane: ControlPlane<'_>) -> Result<()> {
+    /// Starts its kubelet again, which finds its control plane at another URL. Its certificates stay as they are.
+    pub(crate) fn follow(&mut self, lab: &Lab, server: &str) -> Result<()> {
         self.kubelet.kill();
-        plane.server.clone_into(&mut self.server);
-        self.kubelet = start_kubelet(lab, &self.containers, plane, json!({}))?;
+        let place = &self.containers.place;
+        let file = place.folder.join(node::KUBECONFIG);
+        let mut kubeconfig: Value = serde_json::from_slice(&std::fs::read(&file)?)?;
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!(server);
+        cluster::write(&file, &kubeconfig.to_string())?;
+        server.clone_into(&mut self.server);
+        self.kubelet = node::start_kubelet_again(lab, place)?;
         Ok(())
     }
 
@@ -163,7 +167,7 @@ fn refuse_connections(lab: &Lab, address: &str) -> Result<()> {
 
 /// `own` overrides the configuration of the kubelet.
 fn start_kubelet(lab: &Lab, containers: &Containers, plane: ControlPlane<'_>, own: Value) -> Result<Process> {
-    let (seed, place) = (plane.seed.client()?, &containers.place);
+    let (seed, place) = (lab.seed.client()?, &containers.place);
     let (folder, host) = (place.folder.as_path(), &place.settings);
     let authorities = Authorities { seed: &seed, plane: plane.namespace, host };
     let user = format!("system:node:{}", host.name);

@@ -52,6 +52,8 @@ pub(crate) const FIRST: NodeSettings = NodeSettings {
 pub(crate) const ZONE: &str = "shed-1";
 pub(crate) const DNS_DOMAIN: &str = "cluster.local";
 
+/// The configuration of the kubelet.
+const KUBELET: &str = "kubelet.yaml";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 const CGROUPS: &str = "/sys/fs/cgroup";
 const CONTAINERD_CONFIG: &str = "containerd.toml";
@@ -405,7 +407,7 @@ pub(crate) const KUBECONFIG: &str = "kubelet.kubeconfig";
 
 /// Starts a kubelet with the fields of `own` in its configuration, and with these labels of its node besides.
 pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value, labels: &[(&str, &str)]) -> Result<Process> {
-    let NodeSettings { name, address, dns_address, .. } = place.settings;
+    let NodeSettings { name, dns_address, .. } = place.settings;
     let groups = format!("{}/{name}", groups(lab));
     make_cgroups(&groups);
     let mut config = json!({
@@ -425,22 +427,27 @@ pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value, labels: &[(&str,
     if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
         config.extend(own);
     }
-    let (config_file, kubeconfig) = (place.folder.join("kubelet.yaml"), place.folder.join(KUBECONFIG));
-    cluster::write(&config_file, &config.to_string())?;
+    cluster::write(&place.folder.join(KUBELET), &config.to_string())?;
     let labels = std::iter::once(("topology.kubernetes.io/zone", ZONE)).chain(labels.iter().copied());
     let labels = labels.map(|(label, value)| format!("{label}={value}")).collect::<Vec<_>>().join(",");
-    place.start(
-        lab,
-        "kubelet",
-        &[
-            format!("--config={}", config_file.display()),
-            format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--cert-dir={}", place.folder.display()),
-            format!("--hostname-override={name}"),
-            format!("--node-ip={address}"),
-            format!("--node-labels={labels}"),
-        ],
-    )
+    start_kubelet_of(lab, place, &[format!("--node-labels={labels}")])
+}
+
+/// Starts a kubelet with the files that it has. The labels of its Node stay.
+pub(crate) fn start_kubelet_again(lab: &Lab, place: &Place) -> Result<Process> {
+    start_kubelet_of(lab, place, &[])
+}
+
+fn start_kubelet_of(lab: &Lab, place: &Place, arguments: &[String]) -> Result<Process> {
+    let NodeSettings { name, address, .. } = place.settings;
+    let own = [
+        format!("--config={}", place.file(KUBELET)),
+        format!("--kubeconfig={}", place.file(KUBECONFIG)),
+        format!("--cert-dir={}", place.folder.display()),
+        format!("--hostname-override={name}"),
+        format!("--node-ip={address}"),
+    ];
+    place.start(lab, "kubelet", &[&own[..], arguments].concat())
 }
 
 fn start_proxy(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {

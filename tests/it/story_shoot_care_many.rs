@@ -150,6 +150,10 @@ fn costs_little(name: &'static str, nodes: Nodes, count: usize) {
     let (of_nodes, others): (Vec<Recorded>, Vec<Recorded>) = asked.into_iter().partition(is_of_nodes);
     assert_eq!(of_nodes.is_empty(), nodes == Nodes::Nobody);
     assert!(of_nodes.iter().chain(&others).all(|r| r.info.verb != "watch"), "a watch of the nodes");
+    // One kubelet every two and a half minutes.
+    let asked_kubelets = of_nodes.iter().filter(|r| r.info.subresource == "proxy").count() as f64;
+    let asked_max = count as f64 * (minutes / 2.5 + 1.0);
+    assert!(asked_kubelets <= asked_max, "{asked_kubelets} kubelets in {minutes:.1} minutes");
     for (requests, each_max, once) in [(others, EACH_MAX, 0.0), (of_nodes, OF_NODES_MAX, OF_WORKLOADS_ONCE)] {
         let within_max = count as f64 * (minutes * each_max + once);
         let within = requests.len() as f64;

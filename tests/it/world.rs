@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -546,8 +546,6 @@ fn pause(real: Duration) {
 #[derive(Debug, Default)]
 pub struct Cable {
     cut: AtomicBool,
-    /// The number of connections so far.
-    opened: AtomicUsize,
     open: Mutex<Vec<Weak<TcpStream>>>,
     /// The real addresses behind some addresses (`host:port`).
     routes: BTreeMap<String, SocketAddr>,
@@ -581,11 +579,6 @@ impl Cable {
     pub fn asked(&self) -> BTreeSet<String> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-
-    /// The number of connections so far.
-    pub fn opened(&self) -> usize {
-        self.opened.load(Ordering::SeqCst)
-    }
 }
 
 impl Dial for Cable {
@@ -607,7 +600,6 @@ impl Dial for Cable {
             None => self.site.dial(host, port, timeout)?,
         };
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name);
-        self.opened.fetch_add(1, Ordering::SeqCst);
         Ok(stream)
     }
 

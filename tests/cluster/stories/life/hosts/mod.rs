@@ -139,7 +139,7 @@ fn join(
     images: &[image::Component],
 ) -> Result<Host> {
     let server = server_of(garden, outside::INSIDE_ADDRESS)?;
-    let plane = ControlPlane { seed: &lab.seed, namespace: &POOL.plane(), server: &server };
+    let plane = ControlPlane { namespace: &POOL.plane(), server: &server };
     let mut machine = Host::start(lab, settings, plane, images)?;
     is_ready(owner, &mut machine)?;
     let kubelet = SocketAddr::new(settings.node.ip()?, KUBELET_PORT);

@@ -10,7 +10,7 @@ use super::super::{COMPONENTS, end};
 use super::{ANSWER_PATH, HOSTS, IN_SEED, ON_HOST, POD_READY_WITHIN_S, POOL};
 use super::{apply_files, is_good, is_ready, is_served, is_well, join, kubelet, pool, server_of, serves};
 use crate::failure::{Result, ensure};
-use crate::host::{self, ControlPlane};
+use crate::host;
 use crate::image;
 use crate::lab::Lab;
 use crate::second::NODE_ADDRESS;
@@ -56,8 +56,7 @@ pub(crate) fn keeps_its_node(lab: &mut Lab) -> Result<()> {
     println!("       {:6.1} s  moved: Restore Succeeded", wait::seconds_since(began));
     cast.has_left(&lab.seed, (FIRST, SECOND))?;
     let server = server_of(&cast.garden, NODE_ADDRESS)?;
-    let plane = ControlPlane { seed: &cast.second.cluster, namespace: &POOL.plane(), server: &server };
-    host.follow(lab, plane)?;
+    host.follow(lab, &server)?;
     let owner = Owner::new(lab, &cast.garden, POOL, &site.outside)?;
     is_ready(&owner, &mut host)?;
     let client = owner.client()?;

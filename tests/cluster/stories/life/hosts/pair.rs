@@ -129,6 +129,9 @@ pub(in super::super) fn gets_a_second_server(lab: &mut Lab, scene: &mut Scene) -
         lab.seed.client()?.patch::<Value>(&DEPLOYMENT, &key, &wanted)?;
         ask_for_another(&scene.garden, POOL)?;
         succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Reconcile"))?;
+        let live = lab.seed.client()?.get::<Value>(&DEPLOYMENT, &key)?;
+        let counts = [&live["spec"]["replicas"], &live["status"]["readyReplicas"]];
+        ensure(counts == [&json!(replicas); 2], || format!("API servers: {counts:?}"))?;
         Stop::new().wait(&Clock::system(), QUIET_FOR);
         let answered = (0..ASKED).filter(|_| is_good(&client, &kubelet()).is_ok()).count();
         println!("                 {replicas} API servers: {answered} of {ASKED} calls answered");
