@@ -208,8 +208,8 @@ fn is_available(deployment: &Value) -> bool {
     condition(deployment, "Available").is_some_and(|available| is_true(&available))
 }
 
-/// Whether pods can run on a node.
-pub(crate) fn is_node_ready(node: &Value) -> bool {
+/// Whether condition `Ready` of a node or a pod is True.
+pub(crate) fn has_condition_ready(node: &Value) -> bool {
     condition(node, "Ready").is_some_and(|ready| is_true(&ready))
 }
 

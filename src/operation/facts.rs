@@ -80,7 +80,7 @@ impl Facts {
             has_backup: view.backup.is_object(),
             restarts_pods: requests::asks(shoot, requests::RESTART_PODS),
             keeps_api_extensions: cleaner::skips(shoot),
-            sleeps: view.wants_hibernation || shoot["status"]["hibernated"] == true,
+            sleeps: view.sleeps,
             found,
         }
     }

@@ -175,6 +175,8 @@ pub struct ShootView {
     pub(crate) egress: Vec<String>,
     /// Field `spec.hibernation.enabled` of the Shoot.
     pub(crate) wants_hibernation: bool,
+    /// It is hibernated, or is to be.
+    pub(crate) sleeps: bool,
     /// Field `status.hibernated` of the Shoot.
     pub(crate) is_hibernated: bool,
     /// `spec.controlPlane.highAvailability.failureTolerance.type`: `node`, `zone`, or empty.
@@ -246,6 +248,7 @@ impl ShootView {
             nodes: ranges(spec, status, "nodes"),
             egress: texts(&status["networking"]["egressCIDRs"]),
             wants_hibernation: spec["hibernation"]["enabled"] == true,
+            sleeps: sleeps(shoot),
             is_hibernated: status["hibernated"] == true,
             failure_tolerance: own(&spec["controlPlane"]["highAvailability"]["failureTolerance"]["type"]),
             external: external(spec, &seed["spec"]["dns"]["defaults"], secrets, text(&metadata["namespace"])),
@@ -325,11 +328,14 @@ impl ShootView {
 /// The rotation of CAs. Nodes stay while a Shoot is hibernated, and cannot follow: their old CA stays trusted until an operation
 /// begins and ends awake.
 fn awake(mut authorities: Rotated, shoot: &Value) -> Rotated {
-    let sleeps = shoot["spec"]["hibernation"]["enabled"] == true || shoot["status"]["hibernated"] == true;
-    if has_workers(shoot) && sleeps && authorities.phase == RotationPhase::Completing {
+    if has_workers(shoot) && sleeps(shoot) && authorities.phase == RotationPhase::Completing {
         authorities.phase = RotationPhase::Prepared;
     }
     authorities
+}
+
+fn sleeps(shoot: &Value) -> bool {
+    shoot["spec"]["hibernation"]["enabled"] == true || shoot["status"]["hibernated"] == true
 }
 
 fn texts(list: &Value) -> Vec<String> {

@@ -38,6 +38,8 @@ const GARDEN_REQUESTS_MAX: f64 = 60.0;
 const OFTEN: f64 = 20.0;
 /// A period of care: a shorter measurement is useless.
 const PERIOD: Duration = Duration::from_secs(60);
+/// What was applied is checked, and then listed, within this time.
+const LISTED_WITHIN: Duration = Duration::from_secs(90);
 /// All of them are checked within a period. A busy machine may need longer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -85,6 +87,8 @@ pub(crate) fn measure(bench: &Bench, report: &mut Report, of_hosts: bool) -> u64
     let is_settled =
         || (are_well(&scene, crowd.conditions()) && served(&scene) >= before + SHOOTS).then_some(());
     wait_within(&mut agent, PATIENCE, "all Shoots to be healthy", is_settled);
+    // The first lists of their objects, which are not repeated for a long time.
+    pause(LISTED_WITHIN);
     let servers: [(&str, &TestCluster); 3] =
         [("garden", &scene.garden), ("seed", &scene.seed), ("Shoots", &crowd.server)];
     let marks = servers.map(|(_, cluster)| cluster.request_count());

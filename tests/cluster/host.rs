@@ -136,7 +136,7 @@ impl Host {
 
     /// The file that describes the network of its pods.
     pub(crate) fn network_of_pods(&self) -> PathBuf {
-        self.containers.place.folder.join("cni").join("10-lab.conflist")
+        self.containers.place.network_of_pods()
     }
 
     /// Makes the images of an archive available to its pods.

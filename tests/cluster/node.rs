@@ -92,6 +92,11 @@ impl Place {
         process::run(self.machine.command("ctr")?.args(["--address", SOCKET]).args(arguments))
     }
 
+    /// The file that describes the network of its pods.
+    pub(crate) fn network_of_pods(&self) -> PathBuf {
+        self.folder.join("cni").join("10-lab.conflist")
+    }
+
     fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
@@ -225,7 +230,7 @@ impl Containers {
         let plugins = lab.environment.cni_folder().ok_or_else(|| Failure::new("no CNI plugins"))?;
         let networks = place.folder.join("cni");
         fs::create_dir_all(&networks).doing(|| format!("create {}", networks.display()))?;
-        cluster::write(&networks.join("10-lab.conflist"), &network(&place.settings).to_string())?;
+        cluster::write(&place.network_of_pods(), &network(&place.settings).to_string())?;
         let runtime = place.folder.join("runc");
         cluster::write(&runtime, RUNTIME)?;
         fs::set_permissions(&runtime, Permissions::from_mode(0o755))

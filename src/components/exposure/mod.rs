@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::apply::apply;
 use super::archive;
 use super::content::push;
-use super::rollout::is_node_ready;
+use super::rollout::has_condition_ready;
 use crate::api::core::{NODE, SERVICE};
 use crate::api::meta::{ALL_NAMESPACES, Key, Metadata, text};
 use crate::base::json::json;
@@ -284,7 +284,7 @@ fn choose<'n>(nodes: impl Iterator<Item = &'n Value> + Clone, before: &str) -> O
     if !before.is_empty() && nodes.clone().any(|node| addresses(node, "").any(|address| address == before)) {
         return Some(before.to_owned());
     }
-    let ready = nodes.filter(|node| is_node_ready(node));
+    let ready = nodes.filter(|node| has_condition_ready(node));
     let first =
         |kind| ready.clone().find_map(|node| addresses(node, kind).find(|address| !address.is_empty()));
     first("ExternalIP").or_else(|| first("InternalIP")).map(str::to_owned)

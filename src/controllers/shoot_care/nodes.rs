@@ -14,7 +14,7 @@ use crate::base::clock::Mono;
 use crate::base::cut;
 use crate::base::error::chain;
 use crate::base::sorted::SortedMap;
-use crate::components::rollout::is_node_ready;
+use crate::components::rollout::has_condition_ready;
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::format::semver::Version;
 use crate::kube::{Client, Error, ListItem, ListParams};
@@ -137,7 +137,7 @@ fn read(node: &Value) -> SeenNode {
         format!("condition {kind} is {}: {reason}: {message}", text(&condition["status"]))
     };
     let ready = find("Ready");
-    let is_ready = is_node_ready(node);
+    let is_ready = has_condition_ready(node);
     let pressed = || {
         PRESSURES
             .iter()

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::api::core::{DAEMON_SET, NODE, POD};
 use crate::api::meta::{ALL_NAMESPACES, Key, text};
-use crate::components::rollout::is_node_ready;
+use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::ListParams;
 
@@ -32,7 +32,7 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     };
     let (mut nodes, mut pods) = (Vec::new(), Vec::new());
     client.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
-        if is_node_ready(&node) {
+        if has_condition_ready(&node) {
             nodes.push(text(&node["metadata"]["name"]).to_owned());
         }
     })?;
@@ -64,12 +64,10 @@ struct AgentPod {
 
 impl AgentPod {
     fn read(pod: &Value) -> Self {
-        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
-        let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
         Self {
             node: text(&pod["spec"]["nodeName"]).to_owned(),
             secret: certificate(&pod["spec"]).to_owned(),
-            is_ready: conditions.into_iter().any(is_ready) && pod["metadata"]["deletionTimestamp"].is_null(),
+            is_ready: has_condition_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null(),
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::api::core::NODE;
 use crate::api::meta::{ALL_NAMESPACES, text};
-use crate::components::rollout::is_node_ready;
+use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::ListParams;
 use crate::shoot::kubelet;
@@ -18,7 +18,7 @@ pub(super) fn wait(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let client = work.env.connector.connect(work.plane())?;
     let mut ready = Vec::new();
     client.list_all::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |node| {
-        if is_node_ready(&node) {
+        if has_condition_ready(&node) {
             ready.push(text(&node["metadata"]["name"]).to_owned());
         }
     })?;
