@@ -154,7 +154,7 @@ fn list_well(session: Session<'_>, kind: &Key) -> Result<Option<Vec<u64>>, Error
     let Key { namespace: api_version, name } = kind;
     let mut well = Vec::new();
     let Some(resource) = session.resource(api_version, name)? else { return Ok(None) };
-    let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+    let label_selector = names::applied_objects();
     let metadata_only = !is_read(api_version, name);
     let params = ListParams { label_selector, metadata_only, ..ListParams::default() };
     let listed =
@@ -363,7 +363,7 @@ impl<'a> Inventory<'a> {
         let Some(resource) = self.session.resource(&object.api_version, &object.kind)? else {
             return Ok(names);
         };
-        let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+        let label_selector = names::applied_objects();
         let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
         let mut add = |found: Option<Metadata>| match found {
             Some(found) if found.metadata.name.len() <= limits::SHOOT_NAME_BYTES_MAX => {

@@ -129,7 +129,7 @@ fn list(session: Session<'_>, kind: &Key) -> Result<Listing, Error> {
     let Key { namespace: api_version, name } = kind;
     let Some(resource) = session.resource(api_version, name)? else { return Ok(listing) };
     let versions = is_read(api_version, name);
-    let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+    let label_selector = names::applied_objects();
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     let listed =
         session.each(&resource, ALL_NAMESPACES, &params, &mut |object: Option<Metadata>| match object {

@@ -21,6 +21,11 @@ pub(crate) const MANAGED_BY: &str = "resources.gardener.cloud/managed-by";
 /// Its value in a seed.
 pub(crate) const MANAGED_BY_VALUE: &str = "gardener";
 
+/// Selects the objects that were applied.
+pub(super) fn applied_objects() -> String {
+    format!("{MANAGED_BY}={MANAGED_BY_VALUE}")
+}
+
 /// On a ManagedResource: ignore it. On an object: create it, but never change it.
 pub(crate) const IGNORE: &str = "resources.gardener.cloud/ignore";
 /// `Ignore`: the object does not belong to the set any more, and is released.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::health;
-use super::object::{hash, kind_key, skips_checks};
+use super::object::{hash, skips_checks};
 use super::progress::{self, RolloutProgress};
 use crate::api::meta::{Key, text};
 use crate::api::resources::ObjectReference;
@@ -57,8 +57,8 @@ impl Survey {
 
     /// Whether a kind must be listed again.
     pub(super) fn is_due(&self, kind: &Key, now: Mono) -> bool {
-        let id = hash(kind);
-        self.lock().iter().find(|listing| listing.kind == id).is_none_or(|listing| now >= listing.due)
+        let kind = id(&kind.namespace, &kind.name);
+        self.lock().iter().find(|listing| listing.kind == kind).is_none_or(|listing| now >= listing.due)
     }
 
     /// Stores a new list: which objects are well. `None`: it could not be read.
@@ -67,7 +67,8 @@ impl Survey {
         let mut well = well.unwrap_or_default();
         well.sort_unstable();
         well.shrink_to_fit();
-        let listing = Listing { kind: hash(kind), due: now.saturating_add(period), well };
+        let listing =
+            Listing { kind: id(&kind.namespace, &kind.name), due: now.saturating_add(period), well };
         let mut all = self.lock();
         all.retain(|other| other.kind != listing.kind);
         all.push(listing);
@@ -77,7 +78,7 @@ impl Survey {
     pub(super) fn learn(&self, objects: &[ObjectReference]) {
         let mut all = self.lock();
         for object in objects {
-            let kind = hash(&kind_key(&object.api_version, &object.kind));
+            let kind = id(&object.api_version, &object.kind);
             let Some(listing) = all.iter_mut().find(|listing| listing.kind == kind) else { continue };
             let id = id(&object.namespace, &object.name);
             if let Err(place) = listing.well.binary_search(&id)
@@ -90,7 +91,7 @@ impl Survey {
 
     /// Whether the last list of its kind found an object well.
     pub(super) fn is_well(&self, object: &ObjectReference) -> bool {
-        let kind = hash(&kind_key(&object.api_version, &object.kind));
+        let kind = id(&object.api_version, &object.kind);
         let all = self.lock();
         let listing = all.iter().find(|listing| listing.kind == kind);
         listing.is_some_and(|it| it.well.binary_search(&id(&object.namespace, &object.name)).is_ok())
@@ -102,9 +103,9 @@ fn is_workload(kind: &Key) -> bool {
     progress::is_read(&kind.namespace, &kind.name) && !STEADY.contains(&kind.name.as_str())
 }
 
-/// What the lists contain for an object.
-pub(super) fn id(namespace: &str, name: &str) -> u64 {
-    hash(&(namespace, name))
+/// What the lists contain for an object, or for a kind: a hash of its namespace, or its API version, and its name.
+pub(super) fn id(space: &str, name: &str) -> u64 {
+    hash(&(space, name))
 }
 
 /// Whether an object is healthy and rolled out. The old pods of a Deployment were counted when its ManagedResource was checked
@@ -119,6 +120,7 @@ pub(super) fn is_well(object: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::base::json::json;
+    use crate::resources::object::kind_key;
 
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -186,14 +188,14 @@ mod tests {
         let turn = survey.turn();
         assert!(turn.is_some() && survey.turn().is_none());
         drop(turn);
-        let paniced = std::thread::scope(|scope| {
+        let panicked = std::thread::scope(|scope| {
             let spawned = scope.spawn(|| {
                 let _turn = survey.turn();
                 panic!("on purpose");
             });
             spawned.join()
         });
-        assert!(paniced.is_err() && survey.turn().is_some());
+        assert!(panicked.is_err() && survey.turn().is_some());
     }
 
     #[test]

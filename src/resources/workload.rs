@@ -53,7 +53,7 @@ const OPTIONS: [Options; 3] = [
 /// Watches the workloads of the seed.
 pub(crate) fn watch_workloads(resources: &ManagedResourceApplier, group: &mut ControllerGroup) {
     for (options, source) in OPTIONS.into_iter().zip(&resources.0.workloads.0) {
-        let label_selector = format!("{}={}", names::MANAGED_BY, names::MANAGED_BY_VALUE);
+        let label_selector = names::applied_objects();
         let options = Options { label_selector, metadata_only: true, ..options };
         group.watch(&resources.0.client, options, source);
     }

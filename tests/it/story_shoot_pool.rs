@@ -18,6 +18,7 @@ use support::TestCluster;
 use support::api::subresource::UNREACHED;
 use support::controllers::workloads::HOLD;
 use support::garden::prepare;
+use support::http::record::Recorded;
 use support::json::{list, text};
 use support::shoot::history::{wait_until, wait_until_created};
 use support::shoot::object::{PROJECT_NAMESPACE, technical_id};
@@ -57,7 +58,7 @@ fn wait_for_condition(world: &World, kind: &str, status: &str) -> String {
     })
 }
 
-/// Nodes are checked, the way to them, and what runs on them. The site wants optional components, too, and then no more.
+/// Conditions tell of nodes, the way to them and what runs on them. The site adds optional components and removes them again.
 #[test]
 fn nodes_and_the_way_to_them_are_conditions() {
     let world = World::start(&Options::new("shoot-nodes"));
@@ -114,7 +115,8 @@ fn nodes_and_the_way_to_them_are_conditions() {
 
 /// The applier lists the workloads of a healthy Shoot. What it cannot list, it reads one by one.
 fn workloads_are_conditions(world: &World, cluster: &TestCluster) {
-    let broken = cluster.faults().on("GET", "/api/v1/configmaps").answer(500);
+    let (asked, lists) = (cluster.request_count(), "/apis/apps/v1/deployments");
+    let broken = cluster.faults().on("GET", lists).answer(500);
     let available = |status: &str| {
         let conditions = json!([{"type": "Available", "status": status, "reason": "MinimumReplicasUnavailable"},
             {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]);
@@ -123,6 +125,8 @@ fn workloads_are_conditions(world: &World, cluster: &TestCluster) {
     available("False");
     let told = wait_for_condition(world, "SystemComponentsHealthy", "False");
     assert!(told.contains("coredns"), "{told}");
+    let refused = |r: &Recorded| r.path.starts_with(lists) && r.status == 500;
+    assert!(cluster.requests_since(asked).iter().any(refused), "no list was refused");
     available("True");
     wait_for_condition(world, "SystemComponentsHealthy", "True");
     broken.cancel();

@@ -4,17 +4,31 @@ use crate::api::meta::Key;
 use crate::base::json::json;
 use crate::components::archive;
 use crate::components::managed::{self, Managed, manifests};
-use crate::flow::{Failed, TaskStep};
+use crate::flow::{Attempt, Failed, TaskStep};
 
+use super::super::evidence::Evidence;
+use super::super::facts::Facts;
+use super::super::row::Row;
+use super::super::times::{FIVE_SECONDS, SHORT};
 use super::super::work::Work;
 use super::managed_resource;
 
 /// What must be there before their objects.
-pub(super) const NEEDS: [&str; 3] = [
+const NEEDS: [&str; 3] = [
     "Initializing connection to Shoot",
     "Waiting until shoot namespaces have been reconciled",
     "Waiting until extension resources handled after kube-apiserver are ready",
 ];
+
+/// A task for such a component. The Shoot does not wait for it.
+pub(super) const fn row(
+    name: &'static str,
+    run: fn(&mut Work, &Attempt) -> Result<TaskStep, Failed>,
+    evidence: Evidence,
+    when: fn(&Facts) -> bool,
+) -> Row {
+    Row::new(name, run, evidence).after(&NEEDS).when(when).retrying(FIVE_SECONDS, SHORT).last()
+}
 
 /// A component of this kind.
 pub(super) struct OptionalComponent {

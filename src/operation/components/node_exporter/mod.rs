@@ -5,8 +5,6 @@
 //! for its own Prometheus as well.
 
 use super::super::evidence::only_in_the_log;
-use super::super::row::Row;
-use super::super::times::{FIVE_SECONDS, SHORT};
 use super::component::Component;
 use super::optional::{self, OptionalComponent};
 
@@ -21,20 +19,18 @@ pub(super) static COMPONENT: Component = Component {
     option: Some(OPTIONAL.name),
     images: &[OPTIONAL.name],
     create: &[
-        Row::new(
+        optional::row(
             "Deploying node-exporter",
             |work, _| optional::deploy(work, &OPTIONAL),
             |seen| seen.written(OPTIONAL.managed_resource),
-        )
-        .after(&optional::NEEDS)
-        .when(|facts| facts.has_workers && facts.is_awake() && facts.nodes.has_exporter)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
-        Row::new("Deleting node-exporter", |work, _| optional::delete(work, &OPTIONAL), only_in_the_log)
-            .after(&optional::NEEDS)
-            .when(|facts| facts.has_workers && facts.is_awake() && !facts.nodes.has_exporter)
-            .retrying(FIVE_SECONDS, SHORT)
-            .last(),
+            |facts| facts.has_workers && facts.is_awake() && facts.nodes.has_exporter,
+        ),
+        optional::row(
+            "Deleting node-exporter",
+            |work, _| optional::delete(work, &OPTIONAL),
+            only_in_the_log,
+            |facts| facts.has_workers && facts.is_awake() && !facts.nodes.has_exporter,
+        ),
     ],
     ..Component::NONE
 };

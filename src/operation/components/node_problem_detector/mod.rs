@@ -4,8 +4,6 @@
 //! Source: Gardener's component `pkg/component/nodemanagement/nodeproblemdetector`.
 
 use super::super::evidence::only_in_the_log;
-use super::super::row::Row;
-use super::super::times::{FIVE_SECONDS, SHORT};
 use super::component::Component;
 use super::optional::{self, OptionalComponent};
 
@@ -20,24 +18,18 @@ pub(super) static COMPONENT: Component = Component {
     option: Some(OPTIONAL.name),
     images: &[OPTIONAL.name],
     create: &[
-        Row::new(
+        optional::row(
             "Deploying node-problem-detector system component",
             |work, _| optional::deploy(work, &OPTIONAL),
             |seen| seen.written(OPTIONAL.managed_resource),
-        )
-        .after(&optional::NEEDS)
-        .when(|facts| facts.has_workers && facts.is_awake() && facts.nodes.has_problem_detector)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
-        Row::new(
+            |facts| facts.has_workers && facts.is_awake() && facts.nodes.has_problem_detector,
+        ),
+        optional::row(
             "Deleting node-problem-detector",
             |work, _| optional::delete(work, &OPTIONAL),
             only_in_the_log,
-        )
-        .after(&optional::NEEDS)
-        .when(|facts| facts.has_workers && facts.is_awake() && !facts.nodes.has_problem_detector)
-        .retrying(FIVE_SECONDS, SHORT)
-        .last(),
+            |facts| facts.has_workers && facts.is_awake() && !facts.nodes.has_problem_detector,
+        ),
     ],
     ..Component::NONE
 };

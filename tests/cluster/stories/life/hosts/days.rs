@@ -56,7 +56,7 @@ pub(super) struct Rule<'a> {
 }
 
 impl<'a> Rule<'a> {
-    pub(super) fn add(host: &'a Host, rule: &str) -> Result<Self> {
+    fn add(host: &'a Host, rule: &str) -> Result<Self> {
         let rule = Self { host, rule: rule.to_owned() };
         rule.change("--insert")?;
         Ok(rule)
@@ -74,6 +74,12 @@ impl Drop for Rule<'_> {
             println!("       a rule of the host stays: {failure}");
         }
     }
+}
+
+/// Drops the packets of the tunnel in both directions.
+pub(super) fn cut_off(host: &Host, port: i64) -> Result<[Rule<'_>; 2]> {
+    let out = Rule::add(host, &format!("OUTPUT --protocol tcp --dport {port} --jump DROP"))?;
+    Ok([out, Rule::add(host, &format!("INPUT --protocol tcp --sport {port} --jump DROP"))?])
 }
 
 /// Waits until the kubelet answers again.
@@ -99,8 +105,7 @@ fn packets_are_dropped(lab: &Lab, scene: &Scene, client: &Client) -> Result<()> 
     let port = tunnel_port(lab)?;
     let host = machine(scene)?;
     {
-        let _out = Rule::add(host, &format!("OUTPUT --protocol tcp --dport {port} --jump DROP"))?;
-        let _in = Rule::add(host, &format!("INPUT --protocol tcp --sport {port} --jump DROP"))?;
+        let _cut = cut_off(host, port)?;
         wait::until_true("the tunnel to fail", DROPPED_FOR_S, || is_good(client, &kubelet()).is_err())?;
         Stop::new().wait(&Clock::system(), Duration::from_secs(DROPPED_FOR_S));
     }

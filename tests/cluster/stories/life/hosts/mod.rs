@@ -116,8 +116,6 @@ fn joins(lab: &mut Lab, scene: &mut Scene, on_host: &[image::Component]) -> Resu
     is_served(lab, &scene.garden)?;
     let owner = scene.owner(lab, POOL)?;
     owner.gets_in(image::API_SERVER.version())?;
-    drop(owner);
-    let owner = scene.owner(lab, POOL)?;
     let machine = join(lab, (&scene.garden, &owner), host::FIRST, on_host)?;
     drop(owner);
     scene.host = Some(machine);

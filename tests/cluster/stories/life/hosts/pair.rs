@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::super::owner::Owner;
 use super::super::scene::Scene;
 use super::super::{ask_for_another, succeeded};
-use super::days::{Rule, is_back, is_rolled_out, loses_its_agents, machine, tunnel_port};
+use super::days::{cut_off, is_back, is_rolled_out, loses_its_agents, machine, tunnel_port};
 use super::restarts::Calls;
 use super::{KUBELET_PORT, NODE_READY_WITHIN_S, ON_HOST, POD_READY_WITHIN_S, POOL};
 use super::{condition, is_good, is_unwell, is_well, join, kubelet, kubelet_of, serves};
@@ -71,9 +71,7 @@ fn one_is_cut_off(lab: &Lab, scene: &Scene, client: &Client) -> Result<()> {
     let (asked, path) = (client.clone(), kubelet_of(host::SECOND.node.name));
     let calls = Calls::start("the other host", move || is_good(&asked, &path))?;
     {
-        let (port, first) = (tunnel_port(lab)?, machine(scene)?);
-        let _out = Rule::add(first, &format!("OUTPUT --protocol tcp --dport {port} --jump DROP"))?;
-        let _in = Rule::add(first, &format!("INPUT --protocol tcp --sport {port} --jump DROP"))?;
+        let _cut = cut_off(machine(scene)?, tunnel_port(lab)?)?;
         Stop::new().wait(&Clock::system(), CUT_OFF_FOR);
         ensure(is_good(client, &kubelet()).is_err(), || "a host that is cut off answers".to_owned())?;
     }
