@@ -28,6 +28,7 @@ pub(crate) const ADDRESS: &str = "10.77.0.1";
 const PREFIX: &str = "gardenlet-lab-";
 /// The longest duration of a run, and the age after which a folder is unused.
 const RUN_MAX_S: u64 = 7_200;
+const GROUPS_END_WITHIN_S: u64 = 20;
 const ABANDONED: Duration = Duration::from_secs(3 * 3_600);
 
 /// The first process of the namespaces. It remains the parent of the harness and reaps orphans.
@@ -53,9 +54,11 @@ pub(crate) fn enter(environment: &Environment) -> Result<ExitCode> {
     remove_abandoned(environment.temporary());
     fs::create_dir_all(&state).doing(|| format!("create {}", state.display()))?;
     let result = run_inside(environment, &state);
-    remove_cgroups(Path::new("/sys/fs/cgroup"), &name);
+    let ended = end_cgroups(&name);
     fs::remove_dir_all(&state).doing(|| format!("remove {}", state.display()))?;
-    Ok(if result?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let status = result?;
+    ended?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Removes the folders of runs whose outer process was killed and could not remove them.
@@ -125,6 +128,16 @@ pub(crate) fn end_with_outside(keep: bool) -> std::io::Result<()> {
         std::process::exit(1);
     })
     .map(drop)
+}
+
+/// Removes the control groups at this path of each hierarchy, as soon as the last of their processes have ended.
+pub(crate) fn end_cgroups(path: &str) -> Result<()> {
+    let root = Path::new("/sys/fs/cgroup");
+    wait::until_true(&format!("the end of control groups {path}"), GROUPS_END_WITHIN_S, || {
+        remove_cgroups(root, path);
+        let hierarchies = fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+        !hierarchies.chain([root.to_owned()]).any(|hierarchy| hierarchy.join(path).exists())
+    })
 }
 
 /// Removes the control groups below any folder called `name`, deepest first. They are empty: their processes ended.
