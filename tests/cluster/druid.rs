@@ -43,7 +43,9 @@ pub(crate) fn install(lab: &Lab, seed: &Cluster, node: &Node) -> Result<()> {
         if program == WRAPPER.program {
             files.push(("/usr/local/bin/etcd".to_owned(), file(ETCD.program)?));
         }
-        node.import(&Image { reference, files, entrypoint: vec![path] }.write(&lab.place)?)?;
+        node.import(
+            &Image { reference: reference.to_owned(), files, entrypoint: vec![path] }.write(&lab.place)?,
+        )?;
     }
     seed.apply(&site::list_of(&MANIFEST.replace("${image}", DRUID.reference))?)?;
     works(seed)

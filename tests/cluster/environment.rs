@@ -40,6 +40,9 @@ const NODES: &[&str] = &[
     "busybox",
     "iptables",
 ];
+/// Programs of a host with systemd, on which Gardener's agent of a node runs.
+const SYSTEM_HOST: &[&str] =
+    &["systemctl", "journalctl", "dbus-daemon", "busybox", "registry", image::NODE_AGENT.program];
 /// Gardener's own programs.
 const GARDENER: &[&str] =
     &[Program::Api.name(), Program::Admission.name(), Program::Controllers.name(), Program::Scheduler.name()];
@@ -199,6 +202,11 @@ impl Environment {
     /// Why a story with a control plane in a real node, and with extensions that work for it, cannot run on this machine.
     pub(crate) fn missing_control_plane(&self) -> Option<String> {
         self.missing_node().or_else(|| self.missing(&[CONTROL_PLANE, &[image::EXTENSION.0]]))
+    }
+
+    /// Why a host with systemd cannot run on this machine.
+    pub(crate) fn missing_system_host(&self) -> Option<String> {
+        self.missing_node().or_else(|| self.missing(&[SYSTEM_HOST]))
     }
 
     /// Why a Shoot with nodes cannot run on this machine.

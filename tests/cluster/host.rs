@@ -155,7 +155,7 @@ impl Host {
 }
 
 /// The sandbox answers the host, and begins no connection to it.
-fn refuse_connections(lab: &Lab, address: &str) -> Result<()> {
+pub(crate) fn refuse_connections(lab: &Lab, address: &str) -> Result<()> {
     for chain in ["OUTPUT", "FORWARD"] {
         let mut command = lab.environment.command("iptables")?;
         command.args(["--wait", "--insert", chain, "--destination", address, "--protocol", "tcp"]);

@@ -84,6 +84,21 @@ pub(crate) const PROXY: Component = Component {
     path: "/usr/local/bin/kube-proxy",
     ..API_SERVER
 };
+/// Where an agent of a node takes its kubelet from.
+pub(crate) const KUBELET: Component = Component {
+    program: "kubelet",
+    repository: "europe-docker.pkg.dev/gardener-project/releases/hyperkube",
+    path: "/kubelet",
+    ..API_SERVER
+};
+/// Gardener's own agent of a node.
+pub(crate) const NODE_AGENT: Component = Component {
+    program: "gardener-node-agent",
+    repository: "europe-docker.pkg.dev/gardener-project/releases/gardener/node-agent",
+    path: "/gardener-node-agent",
+    versions: include_str!("tools/node-agent/go.mod"),
+    module: "github.com/gardener/gardener",
+};
 pub(crate) const METRICS_SERVER: Component = Component {
     program: "metrics-server",
     repository: "registry.k8s.io/metrics-server/metrics-server",
@@ -136,37 +151,40 @@ impl Component {
 
     /// Writes the archive of its image.
     pub(crate) fn write(&self, environment: &Environment, folder: &Path) -> Result<PathBuf> {
-        let program = environment.program(self.program);
-        let program = program.ok_or_else(|| Failure::new(format!("{} not found", self.program)))?;
-        let reference = self.reference();
-        let mut files = vec![(self.path.to_owned(), program)];
+        self.image(environment)?.write(folder)
+    }
+
+    /// Its image, with what else belongs to it.
+    pub(crate) fn image(&self, environment: &Environment) -> Result<Image<'static>> {
+        let mut files = vec![(self.path.to_owned(), find(environment, self.program)?)];
         if self.program == PROXY.program {
             files.extend(packet_filter(environment)?);
         }
         if self.program == ETCD.program {
             // It is in the image of etcd, too.
-            let restorer = environment.program(RESTORER);
-            let restorer = restorer.ok_or_else(|| Failure::new(format!("{RESTORER} not found")))?;
-            files.push(("/usr/local/bin/etcdutl".to_owned(), restorer));
+            files.push(("/usr/local/bin/etcdutl".to_owned(), find(environment, RESTORER)?));
         }
-        Image { reference: &reference, files, entrypoint: vec![self.path] }.write(folder)
+        Ok(Image { reference: self.reference(), files, entrypoint: vec![self.path] })
     }
+}
+
+fn find(environment: &Environment, name: &str) -> Result<PathBuf> {
+    environment.program(name).ok_or_else(|| Failure::new(format!("{name} not found")))
 }
 
 /// A shell, and the tools with which kube-proxy changes the rules of the kernel. As in its image, one program has many names.
 fn packet_filter(environment: &Environment) -> Result<Vec<(String, PathBuf)>> {
     const NAMES: [&str; 6] =
         ["iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save", "ip6tables-restore"];
-    let find =
-        |name: &str| environment.program(name).ok_or_else(|| Failure::new(format!("{name} not found")));
-    let mut files = vec![("/bin/sh".to_owned(), find("busybox")?)];
+    let mut files = vec![("/bin/sh".to_owned(), find(environment, "busybox")?)];
     for name in NAMES {
-        files.push((format!("/usr/sbin/{name}"), find(name)?));
+        files.push((format!("/usr/sbin/{name}"), find(environment, name)?));
     }
     // It loads these by their path.
     let folders = EXTENSIONS_OF_IPTABLES.iter().flat_map(fs::read_dir);
     let extensions: Vec<PathBuf> = folders.flatten().flatten().map(|entry| entry.path()).collect();
-    let libraries = process::run(environment.command("ldd")?.arg(find(NAMES[0])?).args(&extensions))?;
+    let libraries =
+        process::run(environment.command("ldd")?.arg(find(environment, NAMES[0])?).args(&extensions))?;
     let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
     let libraries: BTreeSet<PathBuf> = libraries.map(PathBuf::from).chain(extensions).collect();
     files.extend(libraries.into_iter().map(|path| (path.display().to_string(), path)));
@@ -182,11 +200,16 @@ pub(crate) const TOOLS: &str = "lab.local/tools:1";
 
 /// Writes the archive of [`TOOLS`].
 pub(crate) fn of_tools(environment: &Environment, folder: &Path) -> Result<PathBuf> {
+    tools(environment)?.write(folder)
+}
+
+/// The image [`TOOLS`].
+pub(crate) fn tools(environment: &Environment) -> Result<Image<'static>> {
     let path = "/bin/busybox";
-    let file = environment.program("busybox").ok_or_else(|| Failure::new("busybox not found"))?;
     // The first process of a container ignores what it does not handle.
     let entrypoint = vec![path, "sh", "-c", "trap exit TERM; sleep 86400 & wait"];
-    Image { reference: TOOLS, files: vec![(path.to_owned(), file)], entrypoint }.write(folder)
+    let files = vec![(path.to_owned(), find(environment, "busybox")?)];
+    Ok(Image { reference: TOOLS.to_owned(), files, entrypoint })
 }
 
 /// The image of an extension, whose chart is in the folder `extension`: the name of its program among those of the
@@ -196,14 +219,14 @@ pub(crate) const EXTENSION: (&str, &str, &str) = ("extension", "lab.local/extens
 /// Writes the archive of [`EXTENSION`].
 pub(crate) fn of_extension(environment: &Environment, folder: &Path) -> Result<PathBuf> {
     let (program, reference, path) = EXTENSION;
-    let file = environment.program(program).ok_or_else(|| Failure::new(format!("{program} not found")))?;
-    Image { reference, files: vec![(path.to_owned(), file)], entrypoint: vec![path] }.write(folder)
+    let files = vec![(path.to_owned(), find(environment, program)?)];
+    Image { reference: reference.to_owned(), files, entrypoint: vec![path] }.write(folder)
 }
 
 /// What an image contains.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {
-    pub(crate) reference: &'a str,
+    pub(crate) reference: String,
     /// Absolute path in the image, and the file on this machine.
     pub(crate) files: Vec<(String, PathBuf)>,
     pub(crate) entrypoint: Vec<&'a str>,
@@ -211,17 +234,22 @@ pub(crate) struct Image<'a> {
 
 /// Writes the archives of [`PAUSE`] and [`SERVE`].
 pub(crate) fn build_basic(environment: &Environment, folder: &Path) -> Result<Vec<PathBuf>> {
+    basic(environment, folder)?.iter().map(|image| image.write(folder)).collect()
+}
+
+/// The images [`PAUSE`] and [`SERVE`], with a program that is compiled in `folder`.
+pub(crate) fn basic(environment: &Environment, folder: &Path) -> Result<[Image<'static>; 2]> {
     let source = folder.join("container.c");
     let program = folder.join("container");
     fs::write(&source, PROGRAM).doing(|| format!("write {}", source.display()))?;
-    let compiler = environment.program("gcc").ok_or_else(|| Failure::new("gcc not found"))?;
+    let compiler = find(environment, "gcc")?;
     process::run(Command::new(compiler).args(["-static", "-O1", "-s", "-o"]).arg(&program).arg(&source))?;
-    let files = || vec![("/container".to_owned(), program.clone())];
-    let images = [
-        Image { reference: PAUSE, files: files(), entrypoint: vec!["/container", "pause"] },
-        Image { reference: SERVE, files: files(), entrypoint: vec!["/container", "serve", "8080"] },
-    ];
-    images.iter().map(|image| image.write(folder)).collect()
+    let image = |reference: &str, entrypoint: &[&'static str]| Image {
+        reference: reference.to_owned(),
+        files: vec![("/container".to_owned(), program.clone())],
+        entrypoint: entrypoint.to_owned(),
+    };
+    Ok([image(PAUSE, &["/container", "pause"]), image(SERVE, &["/container", "serve", "8080"])])
 }
 
 /// The folder of the static programs for this machine.
@@ -254,14 +282,7 @@ impl Image<'_> {
     pub(crate) fn write(&self, folder: &Path) -> Result<PathBuf> {
         let layer = self.layer().doing(|| format!("build {}", self.reference))?;
         let layer_digest = sha256(&layer);
-        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-        let config = json!({
-            "architecture": architecture,
-            "os": "linux",
-            "config": {"Entrypoint": self.entrypoint, "Env": [format!("HOME={HOME}")]},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
-        })
-        .to_string();
+        let config = self.config(&layer_digest);
         let config_name = format!("{}.json", sha256(config.as_bytes()));
         let layer_name = format!("{layer_digest}/layer.tar");
         let manifest = json!([{"Config": config_name, "RepoTags": [self.reference], "Layers": [layer_name]}])
@@ -277,7 +298,20 @@ impl Image<'_> {
         Ok(path)
     }
 
-    fn layer(&self) -> std::io::Result<Vec<u8>> {
+    /// Its configuration. The digest of its layer has hexadecimal digits.
+    pub(crate) fn config(&self, layer_digest: &str) -> String {
+        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+        json!({
+            "architecture": architecture,
+            "os": "linux",
+            "config": {"Entrypoint": self.entrypoint, "Env": [format!("HOME={HOME}")]},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
+        })
+        .to_string()
+    }
+
+    /// Its files, not compressed.
+    pub(crate) fn layer(&self) -> std::io::Result<Vec<u8>> {
         let mut layer = tar::Builder::new(Vec::new());
         for folder in ["tmp/", HOME.trim_start_matches('/')] {
             let mut header = tar::Header::new_gnu();
@@ -314,7 +348,8 @@ pub(crate) fn append<W: std::io::Write>(
     builder.append_data(&mut header, path, bytes)
 }
 
-fn sha256(bytes: &[u8]) -> String {
+/// A digest in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -230,7 +230,8 @@ impl Containers {
         let plugins = lab.environment.cni_folder().ok_or_else(|| Failure::new("no CNI plugins"))?;
         let networks = place.folder.join("cni");
         fs::create_dir_all(&networks).doing(|| format!("create {}", networks.display()))?;
-        cluster::write(&place.network_of_pods(), &network(&place.settings).to_string())?;
+        let pods = network(place.settings.pod_range, place.settings.masquerades);
+        cluster::write(&place.network_of_pods(), &pods.to_string())?;
         let runtime = place.folder.join("runc");
         cluster::write(&runtime, RUNTIME)?;
         fs::set_permissions(&runtime, Permissions::from_mode(0o755))
@@ -349,15 +350,16 @@ const FORGET: &str = "\
     rm -rf /var/lib/kubelet /var/lib/cni /run/netns
     ip link delete cni0 || true";
 
-fn network(settings: &NodeSettings) -> Value {
+/// A network whose pods have addresses of a range, and may leave the node with its own address.
+pub(crate) fn network(pod_range: &str, masquerades: bool) -> Value {
     json!({
         "cniVersion": "0.4.0",
         "name": "lab",
         "plugins": [
             {"type": "bridge", "bridge": "cni0", "isGateway": true,
-                "ipMasq": settings.masquerades, "hairpinMode": true, "ipam": {
+                "ipMasq": masquerades, "hairpinMode": true, "ipam": {
                 "type": "host-local",
-                "ranges": [[{"subnet": settings.pod_range}]],
+                "ranges": [[{"subnet": pod_range}]],
                 "routes": [{"dst": "0.0.0.0/0"}],
             }},
             {"type": "loopback"},
@@ -366,7 +368,7 @@ fn network(settings: &NodeSettings) -> Value {
 }
 
 /// The machine of the tests may not have this capability, and then it cannot give it to a container that asks for it.
-const RUNTIME: &str = r#"#!/bin/sh
+pub(crate) const RUNTIME: &str = r#"#!/bin/sh
 previous=
 for argument; do
   [ "$previous" != --bundle ] || sed -i 's/"CAP_SYS_RESOURCE",//g; s/,"CAP_SYS_RESOURCE"//g' "$argument/config.json"
@@ -475,7 +477,7 @@ fn start_proxy(lab: &Lab, seed: &Cluster, place: &Place) -> Result<Process> {
 }
 
 /// The name of the folder for the control groups of the kubelet.
-fn groups(lab: &Lab) -> String {
+pub(crate) fn groups(lab: &Lab) -> String {
     lab.state.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 

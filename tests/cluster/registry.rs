@@ -1,7 +1,7 @@
 //! A real registry with TLS and users, and the real helm that pushes charts to it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gardenlet::format::base64;
 use serde_json::{Value, json};
@@ -17,6 +17,8 @@ use support::pki::Authority;
 
 /// Its port, which is not used otherwise in the sandbox.
 pub(crate) const ADDRESS: &str = "127.0.0.1:15000";
+/// The configuration of a registry, in its folder.
+pub(crate) const CONFIG: &str = "config.yaml";
 const USER: &str = "robot";
 const PASSWORD: &str = "hunter2";
 /// The line of that user from `htpasswd -B`.
@@ -70,15 +72,8 @@ impl Registry {
             "http": {"addr": ADDRESS, "tls": {"certificate": path("tls.crt"), "key": path("tls.key")}},
             "auth": auth,
         });
-        file("config.yaml", &config.to_string())?;
-        let mut command = lab.command("registry")?;
-        command.args(["serve", &path("config.yaml")]);
-        command.env_clear().env("OTEL_TRACES_EXPORTER", "none").env("HOME", &folder);
-        let mut process = Process::start("registry", &lab.place, command)?;
-        wait::until("the registry to listen", 30, || {
-            process.ensure_running()?;
-            Ok::<_, Failure>(std::net::TcpStream::connect(ADDRESS).ok().map(drop))
-        })?;
+        file(CONFIG, &config.to_string())?;
+        let process = serve(lab, "registry", &folder, ADDRESS)?;
         Ok(Self { process, folder, authorities, tokens })
     }
 
@@ -134,4 +129,17 @@ impl Registry {
     pub(crate) fn kill(&mut self) {
         self.process.kill();
     }
+}
+
+/// Starts the program of a registry with the file [`CONFIG`] of a folder, and waits until it listens.
+pub(crate) fn serve(lab: &Lab, name: &str, folder: &Path, address: &str) -> Result<Process> {
+    let mut command = lab.command("registry")?;
+    command.arg("serve").arg(folder.join(CONFIG));
+    command.env_clear().env("OTEL_TRACES_EXPORTER", "none").env("HOME", folder);
+    let mut process = Process::start(name, &lab.place, command)?;
+    wait::until(&format!("registry {name} to listen"), 30, || {
+        process.ensure_running()?;
+        Ok::<_, Failure>(std::net::TcpStream::connect(address).ok().map(drop))
+    })?;
+    Ok(process)
 }

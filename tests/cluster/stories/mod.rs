@@ -39,6 +39,7 @@ mod servers;
 mod shoots;
 mod snapshots;
 mod steps;
+mod system_host;
 pub(crate) mod table;
 mod tokens;
 mod trouble;
@@ -130,6 +131,8 @@ pub(crate) enum Needs {
     NextVersion,
     /// The same, and the newest minor version of Kubernetes.
     NewestVersion,
+    /// Fresh clusters, a host with systemd, and Gardener's agent of a node.
+    SystemHost,
     /// A node, and the program of an extension.
     Extension,
     /// Fresh clusters, and Gardener's own programs.
@@ -183,6 +186,7 @@ impl Story {
                 let next = environment.missing_control_plane().or_else(|| environment.missing_next());
                 next.or_else(|| environment.missing_newest())
             }
+            Needs::SystemHost => environment.missing_system_host(),
             Needs::Extension => environment.missing_extension(),
             Needs::Gardener => environment.missing_gardener(),
             Needs::GardenerAndControlPlane => {

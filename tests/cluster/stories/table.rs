@@ -7,7 +7,7 @@ use super::{
     Needs, Part, Play, Story, agent, applier, backups, bastions, bundle, client, components, control_plane,
     crash, crowd, deletion, deltas, extension, families, faults, gardener, identity, inside, kustomize, life,
     link, managed_seed, many, moves, objects, oci, own, peers, pod, policies, requests, resources, role,
-    seed, semantics, servers, shoots, snapshots, tokens, trouble, two, upgrade, vpa,
+    seed, semantics, servers, shoots, snapshots, system_host, tokens, trouble, two, upgrade, vpa,
 };
 use crate::failure::{Result, ensure};
 use crate::lab::Lab;
@@ -72,6 +72,11 @@ pub(crate) const STORIES: &[Story] = &[
         "Shoot: a pod runs on a host, and its log comes through the tunnel",
         (State::Seed, None),
         life::has_a_host,
+    ),
+    run(
+        "a host with systemd boots, pulls an image through a mirror, and keeps its files",
+        Needs::SystemHost,
+        system_host::lives,
     ),
     servers(
         "API servers of Shoots start on seeds of each address family",
