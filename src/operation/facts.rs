@@ -90,6 +90,11 @@ impl Facts {
         !self.is_hibernated
     }
 
+    /// It has pools, and is awake when the operation ends: the nodes get what runs on them.
+    pub(super) const fn serves_nodes(&self) -> bool {
+        self.has_workers && self.is_awake()
+    }
+
     /// The operation waits until workloads are ready.
     pub(super) const fn waits(&self) -> bool {
         !self.skips_readiness

@@ -16,6 +16,7 @@ use crate::format::cidr::Cidr;
 use crate::format::time::rfc3339;
 use crate::shoot::pools::Pool;
 
+use super::super::facts::Facts;
 use super::super::requests;
 use super::super::row::Row;
 use super::super::times::{FIVE_SECONDS, SHORT};
@@ -38,7 +39,7 @@ pub(super) static COMPONENT: Component = Component {
     images: &[NAME],
     create: &[Row::new("Deploying CoreDNS system component", deploy, |seen| seen.written(MANAGED_RESOURCE))
         .after(&["Waiting until shoot network plugin has been reconciled"])
-        .when(|facts| facts.has_workers && facts.is_awake())
+        .when(Facts::serves_nodes)
         .retrying(FIVE_SECONDS, SHORT)],
     ..Component::NONE
 };

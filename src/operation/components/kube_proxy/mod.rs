@@ -23,7 +23,6 @@ use crate::shoot::pools::{KUBERNETES_VERSION, POOL, Pool};
 
 use super::super::delete::tasks::list_managed;
 use super::super::evidence::only_in_the_log;
-use super::super::facts::Facts;
 use super::super::row::Row;
 use super::super::times::{FIVE_SECONDS, SHORT};
 use super::super::work::Work;
@@ -46,16 +45,16 @@ pub(super) static COMPONENT: Component = Component {
     create: &[
         Row::new("Deploying kube-proxy system component", deploy, |seen| seen.written(MANAGED_RESOURCE))
             .after(&NEEDS)
-            .when(|facts| is_wanted(facts) && facts.has_kube_proxy)
+            .when(|facts| facts.serves_nodes() && facts.has_kube_proxy)
             .retrying(FIVE_SECONDS, SHORT),
         Row::new("Deleting stale kube-proxy DaemonSets", delete_stale, only_in_the_log)
             .after(&["Deploying kube-proxy system component"])
-            .when(|facts| is_wanted(facts) && facts.has_kube_proxy)
+            .when(|facts| facts.serves_nodes() && facts.has_kube_proxy)
             .retrying(FIVE_SECONDS, SHORT)
             .last(),
         Row::new("Deleting kube-proxy", delete, only_in_the_log)
             .after(&NEEDS)
-            .when(|facts| is_wanted(facts) && !facts.has_kube_proxy)
+            .when(|facts| facts.serves_nodes() && !facts.has_kube_proxy)
             .retrying(FIVE_SECONDS, SHORT)
             .last(),
     ],
@@ -69,10 +68,6 @@ const NEEDS: [&str; 5] = [
     "Initializing connection to Shoot",
     "Deploying Kubernetes scheduler",
 ];
-
-const fn is_wanted(facts: &Facts) -> bool {
-    facts.has_workers && facts.is_awake()
-}
 
 /// The mode of the proxies, in their own words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

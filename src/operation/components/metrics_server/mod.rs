@@ -18,6 +18,7 @@ use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, ShootView};
 
 use super::super::evidence::only_in_the_log;
+use super::super::facts::Facts;
 use super::super::row::Row;
 use super::super::times::{FIVE_SECONDS, SHORT};
 use super::super::work::Work;
@@ -43,7 +44,7 @@ pub(super) static COMPONENT: Component = Component {
         "Initializing connection to Shoot",
         "Deploying Kubernetes scheduler",
     ])
-    .when(|facts| facts.has_workers && facts.is_awake())
+    .when(Facts::serves_nodes)
     .retrying(FIVE_SECONDS, SHORT)],
     // Without its pods, the API that it serves would be in the way of deleting namespaces.
     delete: &[Row::new("Deleting metrics-server", delete, only_in_the_log)

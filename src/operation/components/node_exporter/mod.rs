@@ -23,13 +23,13 @@ pub(super) static COMPONENT: Component = Component {
             "Deploying node-exporter",
             |work, _| optional::deploy(work, &OPTIONAL),
             |seen| seen.written(OPTIONAL.managed_resource),
-            |facts| facts.has_workers && facts.is_awake() && facts.nodes.has_exporter,
+            |facts| facts.serves_nodes() && facts.nodes.has_exporter,
         ),
         optional::row(
             "Deleting node-exporter",
             |work, _| optional::delete(work, &OPTIONAL),
             only_in_the_log,
-            |facts| facts.has_workers && facts.is_awake() && !facts.nodes.has_exporter,
+            |facts| facts.serves_nodes() && !facts.nodes.has_exporter,
         ),
     ],
     ..Component::NONE

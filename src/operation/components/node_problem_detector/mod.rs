@@ -22,13 +22,13 @@ pub(super) static COMPONENT: Component = Component {
             "Deploying node-problem-detector system component",
             |work, _| optional::deploy(work, &OPTIONAL),
             |seen| seen.written(OPTIONAL.managed_resource),
-            |facts| facts.has_workers && facts.is_awake() && facts.nodes.has_problem_detector,
+            |facts| facts.serves_nodes() && facts.nodes.has_problem_detector,
         ),
         optional::row(
             "Deleting node-problem-detector",
             |work, _| optional::delete(work, &OPTIONAL),
             only_in_the_log,
-            |facts| facts.has_workers && facts.is_awake() && !facts.nodes.has_problem_detector,
+            |facts| facts.serves_nodes() && !facts.nodes.has_problem_detector,
         ),
     ],
     ..Component::NONE
