@@ -40,7 +40,7 @@ pub(in super::super) fn answers_for_itself(lab: &mut Lab, scene: &mut Scene) -> 
     let owner = scene.owner(lab, POOL)?;
     let second = join(lab, (&scene.garden, &owner), host::SECOND, &ON_HOST)?;
     is_rolled_out(&owner)?;
-    cannot_reach_each_other(machine(scene)?)?;
+    cannot_reach_each_other(machine(scene)?, &second)?;
     let client = owner.client()?.with_deadline(CALL_WITHIN);
     for node in [host::NAME, host::SECOND.node.name] {
         let path = kubelet_of(node);
@@ -60,11 +60,20 @@ pub(in super::super) fn answers_for_itself(lab: &mut Lab, scene: &mut Scene) -> 
 }
 
 /// A dial that the server sent through the agent of the other host would fail.
-fn cannot_reach_each_other(first: &Host) -> Result<()> {
-    let mut command = first.command("curl")?;
-    let url = format!("https://{}:{KUBELET_PORT}/healthz", host::SECOND.node.address);
-    command.args(["--silent", "--insecure", "--max-time", "5", &url]);
-    ensure(process::run(&mut command).is_err(), || "one host reaches the kubelet of the other".to_owned())
+fn cannot_reach_each_other(first: &Host, second: &Host) -> Result<()> {
+    let asks = |host: &Host, address: &str| -> Result<String> {
+        let url = format!("https://{address}:{KUBELET_PORT}/healthz");
+        let mut command = host.command("curl")?;
+        process::run(command.args(["--silent", "--insecure", "--max-time", "5", &url]))
+    };
+    // Each of them asks, and each address is right: only the way between them is missing.
+    asks(first, host::FIRST.node.address)?;
+    asks(second, host::SECOND.node.address)?;
+    for (host, other) in [(first, host::SECOND), (second, host::FIRST)] {
+        let answer = asks(host, other.node.address);
+        ensure(answer.is_err(), || format!("{} reaches the kubelet of {}", host.name(), other.node.name))?;
+    }
+    Ok(())
 }
 
 fn one_is_cut_off(lab: &Lab, scene: &Scene, client: &Client) -> Result<()> {
