@@ -186,7 +186,7 @@ fn start_kubelet(lab: &Lab, containers: &Containers, plane: ControlPlane<'_>, ow
         cluster::write(&path, text)?;
         Ok(display(&path))
     };
-    let mut config = json!({
+    let config = json!({
         "authentication": {
             "anonymous": {"enabled": false},
             "webhook": {"enabled": true},
@@ -196,16 +196,13 @@ fn start_kubelet(lab: &Lab, containers: &Containers, plane: ControlPlane<'_>, ow
         "tlsCertFile": file("kubelet.crt", &certificate)?,
         "tlsPrivateKeyFile": file("kubelet.key", &key)?,
     });
-    if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
-        config.extend(own);
-    }
     let version = image::API_SERVER.version().trim_start_matches('v');
     let labels = [
         ("worker.gardener.cloud/pool", POOL),
         ("worker.gardener.cloud/kubernetes-version", version),
         ("worker.gardener.cloud/system-components", "true"),
     ];
-    node::run_kubelet(lab, place, config, &labels)
+    node::run_kubelet(lab, place, node::overlaid(config, own), &labels)
 }
 
 fn display(path: &Path) -> String {

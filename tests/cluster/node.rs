@@ -417,7 +417,7 @@ pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value, labels: &[(&str,
     let NodeSettings { name, dns_address, .. } = place.settings;
     let groups = format!("{}/{name}", groups(lab));
     make_cgroups(&groups);
-    let mut config = json!({
+    let config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cgroupDriver": "cgroupfs",
@@ -431,13 +431,18 @@ pub(crate) fn run_kubelet(lab: &Lab, place: &Place, own: Value, labels: &[(&str,
         "resolvConf": "",
         "syncFrequency": "1s",
     });
-    if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
-        config.extend(own);
-    }
-    cluster::write(&place.folder.join(KUBELET), &config.to_string())?;
+    cluster::write(&place.folder.join(KUBELET), &overlaid(config, own).to_string())?;
     let labels = std::iter::once(("topology.kubernetes.io/zone", ZONE)).chain(labels.iter().copied());
     let labels = labels.map(|(label, value)| format!("{label}={value}")).collect::<Vec<_>>().join(",");
     start_kubelet_of(lab, place, &[format!("--node-labels={labels}")])
+}
+
+/// A configuration in which the fields of `own` replace others.
+pub(crate) fn overlaid(mut config: Value, own: Value) -> Value {
+    if let (Some(config), Value::Object(own)) = (config.as_object_mut(), own) {
+        config.extend(own);
+    }
+    config
 }
 
 /// Starts a kubelet with the files that it has. The labels of its Node stay.
