@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::charts;
-use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition, wait_for};
+use crate::world::{AGENT, CORE, MANAGED_RESOURCES, Options, World, condition};
 use support::garden::prepare;
 use support::http::faults::{Action, Seen};
 use support::http::record::Recorded;
@@ -134,15 +134,11 @@ fn an_idle_agent_sends_few_requests() {
     world.extend("echo", &charts::extension(), &json!({"greeting": "hello"}));
     world.wait_until_ready();
     installed(&world, "echo");
-    let pass = |time: Duration| {
-        let until = world.clock.mono() + time;
-        wait_for("time to pass", || (world.clock.mono() >= until).then_some(()));
-    };
     // All installed objects are checked once more after a minute.
-    pass(Duration::from_secs(90));
+    world.let_pass(Duration::from_secs(90));
     let (mark, begin) = (world.seed.request_count(), world.clock.mono());
     let mark_of_garden = world.garden.request_count();
-    pass(Duration::from_secs(240));
+    world.let_pass(Duration::from_secs(240));
     let minutes = (world.clock.mono() - begin).as_secs_f64() / 60.0;
     let (all, of_garden) =
         (world.seed.requests().split_off(mark), world.garden.requests().split_off(mark_of_garden));

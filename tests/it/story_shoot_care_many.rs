@@ -32,8 +32,6 @@ const OF_NODES_MAX: f64 = 2.0;
 /// Beyond that time, each kind of workloads may have been listed once more.
 const OF_WORKLOADS_ONCE: f64 = 2.0;
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(180);
-/// Two periods take half a minute here.
-const LOOK_TIME_MAX: Duration = Duration::from_secs(300);
 
 #[test]
 fn the_care_of_many_shoots_is_shared() {
@@ -94,19 +92,11 @@ fn costs_little(name: &'static str, nodes: Nodes, count: usize) {
     };
     let told = world.seed.wait_on(&pace::clock(), SETTLE_TIME_MAX, are_told);
     assert!(told.is_some(), "not each Cluster has the generation of its Shoot");
-    let pass = |time: Duration| {
-        let begun = world.clock.mono();
-        let passed = || (world.clock.mono() - begun >= time).then_some(());
-        assert!(
-            world.seed.wait_on(&pace::clock(), LOOK_TIME_MAX, |_| passed()).is_some(),
-            "the time stands still"
-        );
-    };
-    pass(CALM_AFTER);
+    world.let_pass(CALM_AFTER);
     let (garden, seed, shoots) =
         (world.garden.request_count(), world.seed.request_count(), crowd.server.request_count());
     let begun = world.clock.mono();
-    pass(PERIODS);
+    world.let_pass(PERIODS);
     // /healthz twice a minute, webhooks of two kinds once.
     let looked = crowd.server.request_count() - shoots;
     assert!(looked >= count * 7, "{looked} looks at {count} Shoots");
@@ -136,7 +126,7 @@ fn costs_little(name: &'static str, nodes: Nodes, count: usize) {
     // No etcd-druid runs an etcd here.
     assert_eq!(asked.get("list etcds"), None, "{asked:?}");
     if is_long() {
-        pass(LONGER);
+        world.let_pass(LONGER);
     }
     let minutes = (world.clock.mono() - begun).as_secs_f64() / 60.0;
     // At most every Shoot's share, and occasional requests for pods and definitions.

@@ -276,17 +276,10 @@ fn reads_since(world: &World, mark: usize) -> usize {
     world.seed.requests_since(mark).iter().filter(is_it).count()
 }
 
-/// Lets so much time pass by itself: the agent has time to work. [`World::skip`] would end pauses and probes before a slow
-/// machine has sent what belongs to them.
-fn let_pass(world: &World, time: Duration) {
-    let until = world.clock.mono() + time;
-    wait_for("time to pass", || (world.clock.mono() >= until).then_some(()));
-}
-
 /// Whether no Secret is read for so long.
 fn reads_nothing_for(world: &World, time: Duration) -> bool {
     let mark = world.seed.request_count();
-    let_pass(world, time);
+    world.let_pass(time);
     reads_since(world, mark) == 0
 }
 
@@ -305,7 +298,7 @@ fn a_thousand_expired_tokens_are_renewed_in_order() {
     world.wait_for_log(&["WARN", "Cannot renew the seed's lease", "seed=crowd"]);
     assert!((0..30).any(|_| reads_nothing_for(&world, 10 * SECOND)), "the pauses do not grow");
     let (mark, begun) = (world.seed.request_count(), world.clock.mono());
-    let_pass(&world, 120 * SECOND);
+    world.let_pass(120 * SECOND);
     let count = reads_since(&world, mark);
     let minutes = world.minutes_since(begun);
     assert!(count <= 30 * minutes, "{count} reads of Secrets in {minutes} minutes without a garden");

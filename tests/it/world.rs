@@ -336,6 +336,16 @@ impl World {
         longest
     }
 
+    /// Lets so much time pass by itself: the agent has time for all its work. [`World::pass`] and [`World::skip`] would end
+    /// pauses before a slow machine has sent what belongs to them.
+    pub fn let_pass(&self, time: Duration) {
+        let until = self.clock.mono() + time;
+        let passed = self
+            .seed
+            .wait_on(&pace::clock(), time + PATIENCE, |_| (self.clock.mono() >= until).then_some(()));
+        assert!(passed.is_some(), "the time stands still");
+    }
+
     /// The minutes since a point in time, rounded up. What an agent does every now and then is counted by them: on a busy
     /// machine, more time passes than a story lets pass.
     pub fn minutes_since(&self, begun: Mono) -> usize {
