@@ -263,7 +263,7 @@ impl ShootView {
             maintenance_begin: own(&window["begin"]),
             maintenance_end: own(&window["end"]),
             rotations: Rotations {
-                authorities: awake(Rotated::read(&rotation["certificateAuthorities"]), shoot),
+                authorities: followed(Rotated::read(&rotation["certificateAuthorities"]), shoot),
                 service_account_key: Rotated::read(&rotation["serviceAccountKey"]),
                 encryption_key: Rotated::read(&rotation["etcdEncryptionKey"]),
                 ssh_keypair: Rotated::read(&rotation["sshKeypair"]),
@@ -325,10 +325,11 @@ impl ShootView {
     }
 }
 
-/// The rotation of CAs. Nodes stay while a Shoot is hibernated, and cannot follow: their old CA stays trusted until an operation
-/// begins and ends awake.
-fn awake(mut authorities: Rotated, shoot: &Value) -> Rotated {
-    if has_workers(shoot) && sleeps(shoot) && authorities.phase == RotationPhase::Completing {
+/// The rotation of CAs. Nodes stay while a Shoot is hibernated or moves, and cannot follow: their old CA stays trusted until a
+/// reconciliation begins and ends awake.
+fn followed(mut authorities: Rotated, shoot: &Value) -> Rotated {
+    let is_out_of_reach = sleeps(shoot) || moves(shoot);
+    if has_workers(shoot) && is_out_of_reach && authorities.phase == RotationPhase::Completing {
         authorities.phase = RotationPhase::Prepared;
     }
     authorities
@@ -336,6 +337,11 @@ fn awake(mut authorities: Rotated, shoot: &Value) -> Rotated {
 
 fn sleeps(shoot: &Value) -> bool {
     shoot["spec"]["hibernation"]["enabled"] == true || shoot["status"]["hibernated"] == true
+}
+
+/// Whether its operation is part of a move.
+fn moves(shoot: &Value) -> bool {
+    ["Migrate", "Restore"].contains(&text(&shoot["status"]["lastOperation"]["type"]))
 }
 
 fn texts(list: &Value) -> Vec<String> {
@@ -489,6 +495,27 @@ pub(crate) mod tests {
         assert_eq!(prepared.authorities, at(RotationPhase::Prepared));
         assert_eq!(prepared.service_account_key, at(RotationPhase::Prepared));
         assert_eq!(prepared.encryption_key, at(RotationPhase::Completed));
+    }
+
+    /// Without nodes, nobody must follow.
+    #[test]
+    fn old_cas_of_nodes_stay_trusted_while_a_shoot_sleeps_or_moves() {
+        let of = |workers: &Value, operation: &str, sleeps: bool| {
+            let shoot = json!({"spec": {"provider": {"workers": workers}, "hibernation": {"enabled": sleeps}},
+                "status": {"lastOperation": {"type": operation}}});
+            let completing = Rotated { phase: RotationPhase::Completing, ..Rotated::default() };
+            followed(completing, &shoot).phase
+        };
+        let (none, some) = (json!([]), json!([{"name": "a"}]));
+        for (operation, sleeps, expected) in [
+            ("Reconcile", false, RotationPhase::Completing),
+            ("Reconcile", true, RotationPhase::Prepared),
+            ("Migrate", false, RotationPhase::Prepared),
+            ("Restore", false, RotationPhase::Prepared),
+        ] {
+            assert_eq!(of(&some, operation, sleeps), expected, "{operation} {sleeps}");
+            assert_eq!(of(&none, operation, sleeps), RotationPhase::Completing);
+        }
     }
 
     #[test]

@@ -28,6 +28,11 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
+    /// The same with the keys and CAs that it has now.
+    pub(crate) fn renewed(self, stage: &Stage, side: &Side) -> Self {
+        Self { token: self.token, ..identity(stage, side) }
+    }
+
     /// The Secrets that move with it, by their names.
     pub(crate) fn secrets(&self) -> &[(String, Value)] {
         &self.secrets

@@ -27,11 +27,11 @@ const NAME: &str = "s1";
 const PLACE: (&str, &str) = (PROJECT_NAMESPACE, NAME);
 const GROUP: &str = "extensions.gardener.cloud";
 const EXTENSIONS: &str = "extensions";
-const AGENTS: (&str, &str) = ("kube-system", "konnectivity-agent");
+pub(crate) const AGENTS: (&str, &str) = ("kube-system", "konnectivity-agent");
 const DNS: (&str, &str) = ("kube-system", "coredns");
 /// The components on nodes that a site may ask for.
 const OPTIONAL: [&str; 2] = ["node-exporter", "node-problem-detector"];
-const FOLLOWED: &str = "Waiting until the agents of the tunnel have followed the rotation of CAs";
+pub(crate) const FOLLOWED: &str = "Waiting until the agents of the tunnel have followed the rotation of CAs";
 
 #[test]
 fn a_shoot_with_a_pool_is_created_and_deleted() {

@@ -17,6 +17,8 @@ use crate::operation::Operation;
 use crate::shoot::window::DailyWindow;
 use crate::shoot::{ShootSeeds, has_foreign_workers};
 
+use super::rotation::is_completion_paused;
+
 /// The finalizer that protects a Shoot from the first operation until nothing of it is left.
 pub(crate) const FINALIZER: &str = "gardener";
 /// When to check a blocked operation again.
@@ -222,7 +224,7 @@ impl ShootDecisionInput<'_> {
     pub(crate) fn again_after(&self) -> Option<Duration> {
         match self.is_left_alone() {
             Some(_) => None,
-            None if self.has_arrived_awake() => Some(Duration::ZERO),
+            None if self.has_arrived_halfway() => Some(Duration::ZERO),
             None if self.is_confined() => Some(self.window().until_next(self.now, self.share)),
             None => Some(self.sync_period()),
         }
@@ -268,15 +270,17 @@ impl ShootDecisionInput<'_> {
 
     fn is_up_to_date(&self) -> bool {
         let is_done = self.shoot["status"]["lastOperation"]["state"] == "Succeeded";
-        self.is_observed() && is_done && !self.has_arrived_awake()
+        self.is_observed() && is_done && !self.has_arrived_halfway()
     }
 
-    /// A restored Shoot is awake, also if it is to be hibernated.
-    fn has_arrived_awake(&self) -> bool {
+    /// A restored Shoot is awake, also if it is to be hibernated. If it has nodes, the old CAs are still trusted, also if their
+    /// rotation is being completed.
+    fn has_arrived_halfway(&self) -> bool {
         let status = &self.shoot["status"];
         let is_asleep = status["hibernated"] == true;
         let wants_sleep = self.shoot["spec"]["hibernation"]["enabled"] == true;
-        status["lastOperation"]["type"] == "Restore" && wants_sleep && !is_asleep
+        let has_more_to_do = wants_sleep && !is_asleep || is_completion_paused(self.shoot);
+        status["lastOperation"]["type"] == "Restore" && has_more_to_do
     }
 
     fn is_confined(&self) -> bool {
@@ -759,6 +763,27 @@ mod tests {
             ShootDecision::Now(Operation::Reconcile)
         );
         assert_eq!(decided(&with(&[deleted]), &seed(), &settings()), ShootDecision::Now(Operation::Delete));
+    }
+
+    #[test]
+    fn a_rotation_that_waits_for_nodes_goes_on_after_the_shoot_has_arrived() {
+        let (seed, agent, settings, types) = (seed(), agent(), settings(), vec!["hosts".to_owned()]);
+        let (pools, none) = (json!([{"name": "a"}]), json!([]));
+        for (operation, workers, phase, goes_on) in [
+            ("Restore", &pools, "Completing", true),
+            ("Restore", &pools, "Prepared", false),
+            ("Restore", &none, "Completing", false),
+            ("Reconcile", &pools, "Completing", false),
+        ] {
+            let shoot = with(&[
+                (TYPE, json!(operation)),
+                ("/spec/provider", json!({"type": "hosts", "workers": workers})),
+                ("/status/credentials/rotation/certificateAuthorities/phase", json!(phase)),
+            ]);
+            let input = ShootDecisionInput { host_types: &types, ..input(&shoot, &seed, &agent, &settings) };
+            assert_eq!(input.again_after() == Some(Duration::ZERO), goes_on, "{operation} {phase}");
+            assert_eq!(!input.is_up_to_date(), goes_on, "{operation} {phase}");
+        }
     }
 
     /// The garden's judgement about the other seed.

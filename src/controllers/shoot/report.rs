@@ -240,7 +240,7 @@ impl OperationReport {
                     status[field] = json!(reset);
                 }
             }
-            let paused = Paused::of(reconciled.shoot, reconciled.is_hibernated);
+            let paused = Paused::of(reconciled.shoot, self.operation, reconciled.is_hibernated);
             let done = rotation::done(&self.rotation, paused, now);
             if let Some(changed) = rotation_patch(&self.rotation, &done) {
                 status["credentials"]["rotation"] = changed;

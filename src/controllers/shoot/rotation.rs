@@ -10,6 +10,7 @@ use crate::api::meta::{annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
 use crate::format::time::rfc3339;
+use crate::operation::Operation;
 
 const AUTHORITIES: &str = "certificateAuthorities";
 const ACCOUNT_KEY: &str = "serviceAccountKey";
@@ -147,7 +148,7 @@ fn act(rotation: &mut Value, what: &str, act: Act, now: Timestamp) {
     }
 }
 
-/// What pauses because the Shoot sleeps. Upstream continues.
+/// What pauses because the Shoot sleeps or comes from another seed. Upstream continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Paused {
     /// Nothing can be rewritten in it, and the old encryption key is still needed to read stored objects.
@@ -158,14 +159,20 @@ pub(super) struct Paused {
 
 impl Paused {
     /// At the end of an operation. `shoot` has the status before that, and `is_hibernated` is the state now.
-    pub(super) fn of(shoot: &Value, is_hibernated: bool) -> Self {
+    pub(super) fn of(shoot: &Value, operation: Operation, is_hibernated: bool) -> Self {
         let slept = is_hibernated || shoot["status"]["hibernated"] == true;
-        Self { keys: is_hibernated, completion_of_authorities: slept && has_workers(shoot) }
+        let was_out_of_reach = slept || operation == Operation::Restore;
+        Self { keys: is_hibernated, completion_of_authorities: was_out_of_reach && has_workers(shoot) }
     }
 
     fn is(self, what: &str, phase: &str) -> bool {
         if what == AUTHORITIES { self.completion_of_authorities && phase == "Completing" } else { self.keys }
     }
+}
+
+/// Whether the completion of the rotation of CAs has paused, and goes on with the next reconciliation.
+pub(super) fn is_completion_paused(shoot: &Value) -> bool {
+    has_workers(shoot) && phase(&shoot["status"]["credentials"]["rotation"], AUTHORITIES) == "Completing"
 }
 
 /// The state of the rotations after a successful operation.
@@ -246,7 +253,7 @@ mod tests {
         for phase in ["Preparing", "Completing"] {
             let entry = json!({"phase": phase, "lastInitiationTime": "2026-01-01T00:00:00Z"});
             let rotation = json!({(AUTHORITIES): entry, (ACCOUNT_KEY): entry, (ENCRYPTION_KEY): entry});
-            let asleep = done(&rotation, Paused::of(&json!({}), true), LATER);
+            let asleep = done(&rotation, Paused::of(&json!({}), Operation::Reconcile, true), LATER);
             assert_ne!(asleep[AUTHORITIES]["phase"], phase);
             assert_eq!((&asleep[ACCOUNT_KEY], &asleep[ENCRYPTION_KEY]), (&entry, &entry));
             assert_ne!(done(&rotation, AWAKE, LATER)[ENCRYPTION_KEY]["phase"], phase);
@@ -255,22 +262,24 @@ mod tests {
 
     /// Hosts that keep the old CAs would never get in again.
     #[test]
-    fn cas_of_nodes_are_completed_only_by_an_operation_that_begins_and_ends_awake() {
+    fn cas_of_nodes_are_completed_only_by_a_reconciliation_that_begins_and_ends_awake() {
         let shoot = |workers: &Value, hibernated: bool| json!({"spec": {"provider": {"workers": workers}}, "status": {"hibernated": hibernated}});
         let (none, some) = (json!([]), json!([{"name": "a"}]));
         let table = [
-            (&some, false, false, "Completed"),
-            (&some, false, true, "Completing"),
-            (&some, true, true, "Completing"),
-            (&some, true, false, "Completing"),
-            (&none, true, true, "Completed"),
+            (&some, Operation::Reconcile, false, false, "Completed"),
+            (&some, Operation::Reconcile, false, true, "Completing"),
+            (&some, Operation::Reconcile, true, true, "Completing"),
+            (&some, Operation::Reconcile, true, false, "Completing"),
+            (&some, Operation::Restore, false, false, "Completing"),
+            (&none, Operation::Reconcile, true, true, "Completed"),
+            (&none, Operation::Restore, false, false, "Completed"),
         ];
-        for (workers, before, after, expected) in table {
-            let paused = Paused::of(&shoot(workers, before), after);
+        for (workers, operation, before, after, expected) in table {
+            let paused = Paused::of(&shoot(workers, before), operation, after);
             let of = |phase: &str| {
                 done(&json!({AUTHORITIES: {"phase": phase}}), paused, NOW)[AUTHORITIES]["phase"].clone()
             };
-            assert_eq!(of("Completing"), expected, "{workers} {before} {after}");
+            assert_eq!(of("Completing"), expected, "{workers} {operation:?} {before} {after}");
             assert_eq!(of("Preparing"), "Prepared");
         }
     }

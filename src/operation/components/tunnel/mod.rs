@@ -49,7 +49,7 @@ pub(super) static COMPONENT: Component = Component {
             only_in_the_log,
         )
         .after(&["Deploying control plane namespace"])
-        .when(|facts| facts.has_tunnel && facts.completes_authorities() && !facts.restores())
+        .when(|facts| facts.has_tunnel && facts.completes_authorities())
         .retrying(FIVE_SECONDS, FIVE_MINUTES),
         Row::new("Deploying konnectivity-agent system component", deploy, |seen| {
             seen.written(MANAGED_RESOURCE)
