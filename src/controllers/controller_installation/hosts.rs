@@ -21,14 +21,14 @@ const REGISTRATION_AGAIN: Duration = Duration::from_secs(5);
 const UNCLEAR: &str = "HostTypesUnclear";
 
 impl InstallationReconciler {
-    /// The registration that the garden saw, if it is known already.
+    /// The registration that the garden saw, or a later one, if it is known already.
     fn known_registration(
         &self,
         installation: &ControllerInstallation,
     ) -> Option<Arc<ControllerRegistration>> {
         let found = self.site.registrations.store().get(&Key::cluster(registration(installation)))?;
         let seen = &installation.spec.registration_ref.resource_version;
-        (seen.is_empty() || *seen == found.metadata.resource_version).then_some(found)
+        (!is_behind(&found.metadata.resource_version, seen)).then_some(found)
     }
 
     fn service(&self, installation: &ControllerInstallation, found: &ControllerRegistration) -> HostService {
@@ -67,6 +67,13 @@ impl InstallationReconciler {
     }
 }
 
+/// Whether a known version is older than one that the garden saw. The versions of a kind are numbers that grow. A finalizer changes
+/// that of a registration, which the garden writes into its installations later.
+fn is_behind(known: &str, seen: &str) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    number(known).zip(number(seen)).is_some_and(|(known, seen)| known < seen)
+}
+
 /// The conditions of an installation without a deployment. None if the agent has nothing to say about it.
 fn conditions(service: &HostService, old: &[Condition], now: Timestamp) -> Option<Vec<Condition>> {
     const SERVED: &str = "The agent of this seed serves the types of this registration itself.";
@@ -91,6 +98,15 @@ fn conditions(service: &HostService, old: &[Condition], now: Timestamp) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_registration_that_changed_after_its_installation_is_known() {
+        for (known, seen, expected) in
+            [("7", "7", false), ("9", "10", true), ("10", "9", false), ("7", "", false), ("a", "b", false)]
+        {
+            assert_eq!(is_behind(known, seen), expected, "{known} {seen}");
+        }
+    }
 
     #[test]
     fn what_the_garden_is_told() {
