@@ -65,7 +65,12 @@ impl Reconciler for ChecksReconciler {
             return Ok(super::jittered(period));
         }
         let present = Present { conditions: &resource.status.conditions, now: cx.clock.now() };
-        let found = look(session, present, &resource.status.resources).map_err(Error::into_failure)?;
+        let Seen { conditions: found, has_gap } =
+            look(session, present, &resource.status.resources).map_err(Error::into_failure)?;
+        if has_gap && let Some(lanes) = self.0.lanes() {
+            // If it was unhealthy before, its conditions stay, and nothing else would wake the applier.
+            lanes.apply.add(key.clone());
+        }
         let next = with_status(&raw, &found, None);
         let again = again(&found, present.now, period);
         let written = session.write_status(raw, &next).map_err(Error::into_failure)?;
@@ -102,7 +107,7 @@ impl ApplierContext {
         };
         let present = Present { conditions: &[], now: cx.clock.now() };
         let found = look(session, present, &objects).map_err(Error::into_failure)?;
-        if !found.iter().all(is_calm) {
+        if !found.conditions.iter().all(is_calm) {
             return Ok(None);
         }
         if target.class == Class::Shoot {
@@ -200,20 +205,26 @@ fn again(found: &[Condition], now: Timestamp, period: Duration) -> Duration {
     age.map_or(period, |age| age.max(AGAIN_MIN).min(period))
 }
 
+/// What a check has found.
+struct Seen {
+    conditions: Vec<Condition>,
+    /// One of the objects does not exist.
+    has_gap: bool,
+}
+
 /// Both conditions: in each, the first problem in the order of the list wins.
-fn look(
-    session: Session<'_>,
-    present: Present<'_>,
-    objects: &[ObjectReference],
-) -> Result<Vec<Condition>, Error> {
+fn look(session: Session<'_>, present: Present<'_>, objects: &[ObjectReference]) -> Result<Seen, Error> {
     let mut inventory = Inventory::new(session, objects);
-    let (mut sick, mut running) = (None, None);
+    let (mut sick, mut running, mut has_gap) = (None, None, false);
     for object in objects {
         if sick.is_some() && (running.is_some() || !progress::concerns(&object.api_version, &object.kind)) {
             continue;
         }
         match inventory.find(object) {
-            Ok(ObjectPresence::Missing) => sick = sick.or_else(|| Some(missing(present, object))),
+            Ok(ObjectPresence::Missing) => {
+                has_gap = true;
+                sick = sick.or_else(|| Some(missing(present, object)));
+            }
             Ok(ObjectPresence::Present) => {}
             Ok(ObjectPresence::Body(live)) => {
                 sick = sick.or_else(|| unhealthy(session, present, object, &live));
@@ -232,7 +243,8 @@ fn look(
     };
     let text = "All resources have been fully rolled out.";
     let rolled_out = || present.with(PROGRESSING, ConditionStatus::False, reason::ROLLED_OUT, text);
-    Ok(vec![sick.unwrap_or_else(healthy), running.unwrap_or_else(rolled_out)])
+    let conditions = vec![sick.unwrap_or_else(healthy), running.unwrap_or_else(rolled_out)];
+    Ok(Seen { conditions, has_gap })
 }
 
 fn missing(present: Present<'_>, object: &ObjectReference) -> Condition {

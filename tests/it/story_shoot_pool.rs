@@ -29,6 +29,8 @@ const GROUP: &str = "extensions.gardener.cloud";
 const EXTENSIONS: &str = "extensions";
 pub(crate) const AGENTS: (&str, &str) = ("kube-system", "konnectivity-agent");
 const DNS: (&str, &str) = ("kube-system", "coredns");
+/// Unhealthy objects are checked each minute.
+const MADE_AGAIN_MINUTES_MAX: usize = 5;
 /// The components on nodes that a site may ask for.
 const OPTIONAL: [&str; 2] = ["node-exporter", "node-problem-detector"];
 pub(crate) const FOLLOWED: &str = "Waiting until the agents of the tunnel have followed the rotation of CAs";
@@ -127,9 +129,24 @@ fn workloads_are_conditions(world: &World, cluster: &TestCluster) {
     assert!(told.contains("coredns"), "{told}");
     let refused = |r: &Recorded| r.path.starts_with(lists) && r.status == 500;
     assert!(cluster.requests_since(asked).iter().any(refused), "no list was refused");
+    is_made_again_while_ill(world, cluster);
     available("True");
     wait_for_condition(world, "SystemComponentsHealthy", "True");
     broken.cancel();
+}
+
+/// What is deleted while it is unhealthy does not wait for the next full apply.
+fn is_made_again_while_ill(world: &World, cluster: &TestCluster) {
+    // The applier has done what it does about a new fault.
+    world.pass(Duration::from_secs(90));
+    let begun = world.clock.mono();
+    cluster.delete("apps", "deployments", DNS.0, DNS.1);
+    cluster.wait_for("another Deployment", |cluster| {
+        world.time.advance(Duration::from_secs(1));
+        cluster.get("apps", "deployments", DNS.0, DNS.1)
+    });
+    let minutes = world.minutes_since(begun);
+    assert!(minutes <= MADE_AGAIN_MINUTES_MAX, "after {minutes} minutes");
 }
 
 /// The optional components that the nodes have.
