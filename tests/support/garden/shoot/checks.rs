@@ -106,8 +106,29 @@ fn pools(shoot: &Value, write: &Write<'_>) -> Result<(), Failure> {
             let why = "Forbidden: minimum value must not be greater than maximum value";
             return refused(&at("maximum"), why);
         }
+        let own = text(worker, "/kubernetes/version");
+        if let Some(why) = skew(own, text(shoot, "/spec/kubernetes/version")) {
+            return refused(&at("kubernetes.version"), why);
+        }
     }
     Ok(())
+}
+
+/// What is wrong with the version of a pool beside that of the control plane. Empty: it has none of its own.
+pub(super) fn skew(own: &str, control_plane: &str) -> Option<&'static str> {
+    let (nodes, servers) = (numbers(own), numbers(control_plane));
+    if own.is_empty() {
+        return None;
+    }
+    if nodes > servers {
+        return Some(
+            "Forbidden: worker group kubernetes version must not be higher than control plane version",
+        );
+    }
+    let is_far = nodes.get(1).zip(servers.get(1)).is_some_and(|(nodes, servers)| *servers > nodes + 3);
+    is_far.then_some(
+        "Forbidden: worker group kubernetes version must be at most three minor versions behind control plane version",
+    )
 }
 
 /// The window for maintenance lasts between thirty minutes and six hours.

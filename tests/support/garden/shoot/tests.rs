@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::generation::{asked, spec_counts, status_counts, take_operations};
-use super::{add_tasks, defaults};
+use super::{add_tasks, checks, defaults};
 use crate::json::{entry, set, text};
 
 /// A Shoot with an operation annotation and a last operation.
@@ -149,4 +149,21 @@ fn tasks_are_added_once() {
     let expected =
         "deployInfrastructure,deployDNSRecordIngress,deployDNSRecordInternal,deployDNSRecordExternal";
     assert_eq!(tasks, Some(expected));
+}
+
+#[test]
+fn a_pool_may_be_three_minor_versions_behind() {
+    let table = [
+        ("", "1.35.4", None),
+        ("1.35.4", "1.35.4", None),
+        ("1.34.3", "1.35.4", None),
+        ("1.32.0", "1.35.4", None),
+        ("1.31.9", "1.35.4", Some("three minor versions behind")),
+        ("1.35.5", "1.35.4", Some("higher than")),
+    ];
+    for (own, control_plane, expected) in table {
+        let found = checks::skew(own, control_plane);
+        assert_eq!(found.is_some(), expected.is_some(), "{own} {control_plane}");
+        assert!(expected.is_none_or(|words| found.unwrap_or_default().contains(words)), "{found:?}");
+    }
 }
