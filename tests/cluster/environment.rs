@@ -28,7 +28,8 @@ const CONTROL_PLANE: &[&str] = &[
     image::CONTROLLERS.program,
 ];
 /// The same in the next minor version.
-const NEXT_CONTROL_PLANE: &[&str] = &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program];
+const NEXT_CONTROL_PLANE: &[&str] =
+    &[image::NEXT_API_SERVER.program, image::NEXT_CONTROLLERS.program, image::NEXT_SCHEDULER.program];
 /// The same in the newest minor version.
 const NEWEST_CONTROL_PLANE: &[&str] = &[image::NEWEST_API_SERVER.program, image::NEWEST_CONTROLLERS.program];
 /// The programs of a Shoot with nodes besides.

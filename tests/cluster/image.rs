@@ -121,6 +121,9 @@ pub(crate) const NEXT_API_SERVER: Component = Component {
 /// Of the next minor version.
 pub(crate) const NEXT_CONTROLLERS: Component =
     Component { program: "kube-controller-manager-1.35", versions: NEXT_API_SERVER.versions, ..CONTROLLERS };
+/// Of the next minor version.
+pub(crate) const NEXT_SCHEDULER: Component =
+    Component { program: "kube-scheduler-1.35", versions: NEXT_API_SERVER.versions, ..SCHEDULER };
 /// Of the newest minor version that Gardener supports. It is built for `--long` only.
 pub(crate) const NEWEST_API_SERVER: Component = Component {
     program: "kube-apiserver-1.36",
@@ -143,6 +146,11 @@ impl Component {
             words.find(|word| *word == self.module).and_then(|_| words.next())
         };
         std::iter::from_fn(|| version(&mut words)).find(|word| word.starts_with('v')).unwrap_or_default()
+    }
+
+    /// The name of its container and of its workload.
+    pub(crate) fn name(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
 
     pub(crate) fn reference(&self) -> String {

@@ -118,6 +118,10 @@ pub(crate) fn reaches_its_host_with_new_authorities(lab: &mut Lab, scene: &mut S
     hosts::days::gets_new_authorities(lab, scene)
 }
 
+pub(crate) fn gets_ahead_of_its_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::versions::get_ahead_of_a_host(lab, scene)
+}
+
 pub(crate) fn leaves_its_host_by_force(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::goes_by_force(lab, scene)
 }
@@ -274,7 +278,7 @@ pub(crate) fn gets_the_newest_version(lab: &mut Lab, scene: &mut Scene) -> Resul
     scene.import(lab, &[image::NEWEST_API_SERVER, image::NEWEST_CONTROLLERS])?;
     scene.version = image::NEWEST_API_SERVER.version();
     let Scene { garden, agent, site, version, .. } = scene;
-    upgrade::offer(garden, version)?;
+    upgrade::offer(garden, upgrade::PROFILE, version)?;
     let owner = Owner::new(lab, garden, EXTENDED, &site.outside)?;
     upgrade::loses_nothing(lab, garden, agent, (&owner, version, "newest"))
 }

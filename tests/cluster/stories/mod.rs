@@ -129,7 +129,9 @@ pub(crate) enum Needs {
     ControlPlaneAndImage,
     /// The same without an image, and the next minor version of Kubernetes.
     NextVersion,
-    /// The same, and the newest minor version of Kubernetes.
+    /// The same, and what the nodes of a Shoot need.
+    NextVersionAndNodes,
+    /// Without nodes, and with the newest minor version of Kubernetes as well.
     NewestVersion,
     /// Fresh clusters, a host with systemd, and Gardener's agent of a node.
     SystemHost,
@@ -182,6 +184,9 @@ impl Story {
             Needs::Nodes => environment.missing_nodes(),
             Needs::WholeNodes => environment.missing_whole_nodes(),
             Needs::NextVersion => environment.missing_control_plane().or_else(|| environment.missing_next()),
+            Needs::NextVersionAndNodes => {
+                environment.missing_whole_nodes().or_else(|| environment.missing_next())
+            }
             Needs::NewestVersion => {
                 let next = environment.missing_control_plane().or_else(|| environment.missing_next());
                 next.or_else(|| environment.missing_newest())

@@ -382,6 +382,12 @@ pub(crate) const STORIES: &[Story] = &[
         (State::Upgraded, None),
         life::is_deleted,
     ),
+    act(
+        (Part::Kubernetes, Needs::NextVersionAndNodes),
+        "Shoot: it gets the next minor version while a host of the old one is asked each second, and is deleted",
+        (State::OnHost, None),
+        life::gets_ahead_of_its_host,
+    ),
     story(
         (Part::Gardener, Needs::Gardener),
         "Gardener: its garden guards what belongs to other seeds",

@@ -23,8 +23,8 @@ use crate::wait;
 const APART_S: f64 = 0.25;
 /// The longest time without a successful new connection.
 const GAP_S: f64 = 5.0;
-/// The CloudProfile of all Shoots.
-const PROFILE: &str = "local";
+/// The CloudProfile of Shoots without nodes.
+pub(super) const PROFILE: &str = "local";
 
 /// Another version, while nobody looks.
 pub(super) fn to(lab: &Lab, garden: &Client, agent: &mut Agent, (name, version): (Name, &str)) -> Result<()> {
@@ -37,12 +37,13 @@ fn wish(version: &str) -> Value {
 }
 
 /// Shoots may have the versions of their CloudProfile.
-pub(super) fn offer(garden: &Client, version: &str) -> Result<()> {
-    let profile: Value = garden.get(&CLOUD_PROFILE, &Key::cluster(PROFILE))?;
-    let mut versions = profile["spec"]["kubernetes"]["versions"].as_array().cloned().unwrap_or_default();
+pub(super) fn offer(garden: &Client, profile: &str, version: &str) -> Result<()> {
+    let key = Key::cluster(profile);
+    let found: Value = garden.get(&CLOUD_PROFILE, &key)?;
+    let mut versions = found["spec"]["kubernetes"]["versions"].as_array().cloned().unwrap_or_default();
     versions.push(json!({"version": version.trim_start_matches('v')}));
     let patch = Patch::Merge(json!({"spec": {"kubernetes": {"versions": versions}}}));
-    Ok(garden.patch::<Value>(&CLOUD_PROFILE, &Key::cluster(PROFILE), &patch).map(drop)?)
+    Ok(garden.patch::<Value>(&CLOUD_PROFILE, &key, &patch).map(drop)?)
 }
 
 /// All acknowledged writes exist afterwards. The longest time without access is printed. `word` is part of the names of
@@ -82,7 +83,7 @@ pub(super) fn loses_nothing(
 }
 
 /// The old server serves for a while after it got the signal to end.
-fn the_last_server_ends(lab: &Lab, name: Name) -> Result<()> {
+pub(super) fn the_last_server_ends(lab: &Lab, name: Name) -> Result<()> {
     let params = ListParams { label_selector: "role=apiserver".to_owned(), ..ListParams::default() };
     wait::until("the end of the old server", 90, || {
         let pods = lab.seed.client()?.list::<Value>(&POD, &name.plane(), &params)?.items;

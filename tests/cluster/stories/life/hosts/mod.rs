@@ -29,6 +29,7 @@ pub(super) mod days;
 pub(crate) mod moving;
 pub(super) mod pair;
 pub(super) mod restarts;
+pub(super) mod versions;
 
 /// The type of infrastructure in `packaging/edge-hosts`, and the name of its binding.
 const HOSTS: &str = "hosts";
