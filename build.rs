@@ -1,10 +1,10 @@
-//! Packs the files that the agent installs (`src/components` and `src/operation/components`, all except Rust) into one compressed stream for the binary,
+//! Packs the files that the agent installs (`src/components`, `src/operation/components` and `src/osc`, all except Rust) into one compressed stream for the binary,
 //! and records the commit and the time of the build.
 //!
 //! The stream contains the files sorted by path. Each file is a line `<path> <bytes>`, followed by that many bytes.
 //! `src/components/archive.rs` reads it.
 //!
-//! The texts of `--help`, the completions of shells and two tables are packed in the same way.
+//! The texts of `--help`, the completions of shells, the script of hosts and two tables are packed in the same way.
 //!
 //! The agent's own chart is packed too, as an archive that Helm can read: the agent uses it to turn Shoots into seeds.
 
@@ -21,11 +21,14 @@ use std::{env, fs};
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder};
 
-/// The components of seeds, and those of Shoots.
-const ROOTS: [&str; 2] = ["src/components", "src/operation/components"];
+/// The components of seeds, those of Shoots, and what nodes get. Each folder has a prefix in the stream.
+const ROOTS: [(&str, &str); 3] =
+    [("src/components", ""), ("src/operation/components", ""), ("src/osc", "osc/")];
 const CHART: &str = "packaging/chart";
 const HELP: &str = "src/cli/help";
 const COMPLETIONS: &str = "packaging/completions";
+/// The parts of the script with which hosts join.
+const SCRIPT: &str = "src/hosts/script";
 /// Tables that the agent reads seldom, and their names in the stream of texts.
 const TABLES: [(&str, &str); 2] = [
     ("roles.txt", "packaging/roles.txt"),
@@ -39,7 +42,7 @@ const COMMIT: &str = "GARDENLET_COMMIT";
 
 fn main() -> io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    let folders = ROOTS.into_iter().chain([CHART, HELP, COMPLETIONS]);
+    let folders = ROOTS.into_iter().map(|(root, _)| root).chain([CHART, HELP, COMPLETIONS, SCRIPT]);
     for path in folders.chain(TABLES.map(|(_, path)| path)) {
         println!("cargo::rerun-if-changed={path}");
     }
@@ -48,8 +51,8 @@ fn main() -> io::Result<()> {
     }
 
     let mut files = BTreeMap::new();
-    for root in ROOTS {
-        collect(Path::new(root), "", &mut files)?;
+    for (root, prefix) in ROOTS {
+        collect(Path::new(root), prefix, &mut files)?;
     }
     let (packed, bytes) = pack(&files)?;
 
@@ -58,6 +61,7 @@ fn main() -> io::Result<()> {
     let mut texts = BTreeMap::new();
     collect(Path::new(HELP), "help/", &mut texts)?;
     collect(Path::new(COMPLETIONS), "completions/", &mut texts)?;
+    collect(Path::new(SCRIPT), "script/", &mut texts)?;
     for (name, path) in TABLES {
         texts.insert(name.to_owned(), fs::read_to_string(path)?);
     }

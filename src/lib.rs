@@ -44,7 +44,10 @@ pub mod resources;
 
 pub mod shoot;
 
+pub(crate) mod osc;
+
 pub mod deployer;
+
 pub(crate) mod hosts;
 
 pub mod operation;

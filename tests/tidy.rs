@@ -46,6 +46,7 @@ const ORDER: &[&str] = &[
     "components",
     "resources",
     "shoot",
+    "osc",
     "hosts",
     "deployer",
     "operation",

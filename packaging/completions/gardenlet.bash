@@ -13,13 +13,13 @@ _gardenlet() {
     -o | --output)
       if [[ "$command $verb" = "bundle export" || $command = support-bundle ]]; then files=yes; else words="json text yaml"; fi ;;
     --version) words="true false raw" ;;
-    --context | --validity | --from | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
+    --context | --validity | --name | --ttl | --from | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
     -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
       --show-only | --name-template) return ;;
     *)
       case $command in
         "$cur")
-          words="run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version help --config --version --help" ;;
+          words="run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version help --config --version --help" ;;
         config)
           case $verb in
             "$cur") words="validate print-defaults --help" ;;
@@ -57,6 +57,11 @@ _gardenlet() {
             copy) words="--from-directory --from-s3 --wait --accept-loss --result $store --help" ;;
             list) words="$store --output -o --help" ;;
           esac ;;
+        node)
+          case $verb in
+            "$cur") words="script --help" ;;
+            script) words="--name --address --ttl --rejoin --config --kubeconfig --context --help" ;;
+          esac ;;
         render)
           words="--values -f --set --set-string --set-json --set-file --set-literal --namespace -n --kube-version --api-versions -a
             --is-upgrade --name-template --generate-name -g --include-crds --skip-crds --no-hooks --skip-tests
@@ -66,10 +71,11 @@ _gardenlet() {
         version) words="--output -o --help" ;;
         help)
           case $verb in
-            "$cur") words="config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version run" ;;
+            "$cur") words="config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version run" ;;
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
             etcd) words="install start snapshot copy list" ;;
+            node) words="script" ;;
           esac ;;
       esac ;;
   esac

@@ -1,6 +1,6 @@
 # Completions of gardenlet for fish.
 
-set -l commands run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version help
+set -l commands run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version help
 set -l none "not __fish_seen_subcommand_from $commands"
 
 # Of a command with commands of its own: none of them yet, or one of them.
@@ -26,6 +26,7 @@ complete -c gardenlet -n $none -a explain -d "explain why an object is not ready
 complete -c gardenlet -n $none -a support-bundle -d "write what others need to help you into one file"
 complete -c gardenlet -n $none -a bundle -d "carry charts to a site that reaches no registry"
 complete -c gardenlet -n $none -a etcd -d "take, list, copy and restore snapshots of an etcd"
+complete -c gardenlet -n $none -a node -d "let hosts of a site join a Shoot"
 complete -c gardenlet -n $none -a render -d "render a chart"
 complete -c gardenlet -n $none -a completion -d "print the completion script for a shell"
 complete -c gardenlet -n $none -a version -d "print the version"
@@ -37,19 +38,21 @@ complete -c gardenlet -s h -l help -d "print the help"
 complete -c gardenlet -n "__gardenlet_group config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_group bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_group etcd" -a "install start snapshot copy list"
+complete -c gardenlet -n "__gardenlet_group node" -a "script"
 complete -c gardenlet -n "__gardenlet_group completion" -a "bash zsh fish"
-complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version run"
+complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version run"
 complete -c gardenlet -n "__gardenlet_in help config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_in help bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_in help etcd" -a "install start snapshot copy list"
+complete -c gardenlet -n "__gardenlet_in help node" -a "script"
 
-for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export"
+for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export" "node script"
     complete -c gardenlet -n "__gardenlet_in $place" -l config -r -F -d "configuration file"
 end
 for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
     complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text yaml" -d "form of the answer"
 end
-for place in rebootstrap bootstrap-token rescue doctor explain
+for place in rebootstrap bootstrap-token rescue doctor explain "node script"
     complete -c gardenlet -n "__gardenlet_in $place" -l kubeconfig -r -F -d "kubeconfig of the cluster"
     complete -c gardenlet -n "__gardenlet_in $place" -l context -x -d "its context"
 end
@@ -105,6 +108,11 @@ complete -c gardenlet -n "__gardenlet_in etcd copy" -l result -r -F -d "write th
 complete -c gardenlet -n "__gardenlet_in etcd start snapshot copy list" -l directory -r -F -d "the store is this directory"
 complete -c gardenlet -n "__gardenlet_in etcd start snapshot copy list" -l s3 -r -F -d "the store is a bucket with these credentials"
 complete -c gardenlet -n "__gardenlet_in etcd start snapshot copy list" -l prefix -x -d "the folder in the store"
+
+complete -c gardenlet -n "__gardenlet_in node script" -l name -x -d "name of the host"
+complete -c gardenlet -n "__gardenlet_in node script" -l address -x -d "address of the node"
+complete -c gardenlet -n "__gardenlet_in node script" -l ttl -x -d "how long the token is valid"
+complete -c gardenlet -n "__gardenlet_in node script" -l rejoin -d "the host takes the place of its node"
 
 set -l render "__gardenlet_in render"
 complete -c gardenlet -n $render -F

@@ -19,6 +19,7 @@ use crate::base::stop::Stop;
 use crate::base::thread;
 use crate::components::webhooks::{self, Blocking};
 use crate::config::settings::ResourceManager;
+use crate::controllers::csr_approver::{self, CsrApprover};
 use crate::controllers::is_garden;
 use crate::controllers::network_policy::ServicePolicyWriter;
 use crate::controllers::shoot_serving::{self as serving, ShootServing};
@@ -445,10 +446,13 @@ impl ApplierPart {
         let (seed, served) = (&shared.clients.seed_of_workers, &shared.served);
         let mut group = group(shared, &stop);
         let spaces = shared.policy_watches.namespaces().clone();
+        let hosts_of = spaces.clone();
         let connector = shared.clients.served_shoots(&self.lease);
         let (resources, managed) = (self.resources.clone(), shared.managed.clone());
         let serving = ShootServing::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
         serving::add(serving, &mut group);
+        let host_types = shared.settings.edge.host_types.clone();
+        csr_approver::add(CsrApprover::new(seed.clone(), served.clone(), hosts_of, host_types), &mut group);
         shoot_tokens::add(seed, served, &shared.tokens.secrets, &shared.tokens.pace, &mut group);
         Shoots { group, stop, is_over }
     }

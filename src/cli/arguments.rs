@@ -88,6 +88,8 @@ pub(super) enum Command {
     Bundle(Vec<OsString>),
     /// The commands in the pods of an etcd; another module parses the arguments.
     Etcd(Vec<OsString>),
+    /// What an operator does with hosts; another module parses the arguments.
+    Node(Vec<OsString>),
     /// Shows the status of the running agent; another module parses the arguments.
     Status(Vec<OsString>),
     /// Collects what others need to help; another module parses the arguments.
@@ -124,7 +126,7 @@ const OWNERS: [(&str, &[&str]); 11] = [
 const TO_CLUSTERS: [&str; 5] = ["rebootstrap", "bootstrap-token", "rescue", "doctor", "explain"];
 
 /// Commands that read their arguments themselves, and therefore take none before them.
-const READERS: [&str; 5] = ["bundle", "etcd", "status", "support-bundle", "render"];
+const READERS: [&str; 6] = ["bundle", "etcd", "node", "status", "support-bundle", "render"];
 
 #[derive(Default)]
 struct ParsedCommand {
@@ -154,6 +156,7 @@ pub(super) fn parse(args: Vec<OsString>, usual: Option<PathBuf>) -> Result<Comma
     match first.as_str() {
         "bundle" => return Ok(Command::Bundle(others(args))),
         "etcd" => return Ok(Command::Etcd(others(args))),
+        "node" => return Ok(Command::Node(others(args))),
         "status" => return Ok(Command::Status(others(args))),
         "support-bundle" => return Ok(Command::SupportBundle(others(args))),
         "render" => return Ok(Command::Render(others(args))),

@@ -3,7 +3,7 @@
 use crate::components::archive::packed_text;
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 25] = [
+pub(super) const COMMANDS: [&str; 27] = [
     "run",
     "config",
     "config validate",
@@ -25,6 +25,8 @@ pub(super) const COMMANDS: [&str; 25] = [
     "etcd snapshot",
     "etcd copy",
     "etcd list",
+    "node",
+    "node script",
     "render",
     "completion",
     "version",

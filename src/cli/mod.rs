@@ -24,6 +24,7 @@ mod etcd;
 mod explain;
 mod help;
 mod moves;
+mod node;
 mod render;
 mod rescue;
 mod status;
@@ -157,6 +158,7 @@ fn perform(
         Command::Completion(shell) => print(io, &help::completion(&shell).unwrap_or_default()),
         Command::Bundle(args) => bundle::main(io, args, usual(variable), variable),
         Command::Etcd(args) => etcd::main(io, args, variable),
+        Command::Node(args) => node::main(io, args, usual(variable), variable),
         Command::Status(args) => status::main(io, args, usual(variable)),
         Command::SupportBundle(args) => support::main(io, args, variable),
         Command::Render(args) => render::main(io, args),

@@ -85,13 +85,18 @@ impl Images {
     /// tag. An entry for certain versions wins over one for all versions, then an entry for certain
     /// architectures wins. Entries for other architectures are ignored. Errors: there is no matching entry.
     pub(crate) fn find(&self, name: &str, version: &str) -> Result<String, String> {
+        self.find_for(name, version, ARCHITECTURE)
+    }
+
+    /// The same for a node of an architecture, as images name it.
+    pub(crate) fn find_for(&self, name: &str, version: &str, architecture: &str) -> Result<String, String> {
         let parsed = Version::parse(version).map_err(|error| format!("version {version:?}: {error}"))?;
         let mut best: Option<(&Value, (bool, bool))> = None;
         for entry in self.entries.iter().filter(|entry| entry["name"] == name) {
             let constraint = constraint(entry)?;
             let is_meant = constraint.as_ref().is_none_or(|constraint| constraint.check(&parsed));
             let architectures = entry["architectures"].as_array().filter(|all| !all.is_empty());
-            let is_ours = architectures.is_none_or(|all| all.iter().any(|one| one == ARCHITECTURE));
+            let is_ours = architectures.is_none_or(|all| all.iter().any(|one| one == architecture));
             let rank = (constraint.is_some(), architectures.is_some());
             let is_better = best.is_none_or(|(_, other)| rank > other);
             if is_meant && is_ours && is_better {

@@ -11,6 +11,7 @@ mod charts;
 pub(crate) mod controller_installation;
 pub(crate) mod controller_installation_care;
 pub(crate) mod controller_installation_required;
+pub(crate) mod csr_approver;
 pub(crate) mod gardenlet;
 pub(crate) mod lease;
 pub(crate) mod managed_seed;

@@ -6,19 +6,31 @@
 
 use serde_json::Value;
 
+use crate::api::core::SECRET;
 use crate::api::extensions::NETWORK;
 use crate::api::gardener::{OPERATION, has_workers};
-use crate::api::meta::text;
+use crate::api::meta::{Key, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
+use crate::components::apply;
 use crate::extension::ExtensionObject;
 use crate::flow::Failed;
+use crate::format::base64;
 use crate::format::time::rfc3339;
-use crate::kube::{Client, Patch};
+use crate::kube::{Patch, Seed};
 use crate::shoot::has_foreign_workers;
 
+pub(crate) mod approval;
+pub(crate) mod script;
+pub(crate) mod token;
+mod user_data;
+
 /// The kinds that are answered, besides Networks.
-const KINDS: [&str; 2] = ["Infrastructure", "ControlPlane"];
+const KINDS: [&str; 4] = ["Infrastructure", "ControlPlane", "OperatingSystemConfig", "Worker"];
+/// The purpose of the object that brings gardener-node-agent onto a new node.
+const PROVISION: &str = "provision";
+/// The entry of a Secret with user data.
+const USER_DATA: &str = "cloud_config";
 /// The types of Networks that are answered: the owner brings a network of their own.
 const NETWORKS: [&str; 1] = ["none"];
 
@@ -34,15 +46,18 @@ pub(crate) fn answers(kind: &str, shoot: &Value, host_types: &[String]) -> bool 
     is_served && is_known
 }
 
-/// Answers the request in an object, if there is one. Errors: a request fails.
+/// Answers the request in an object, if there is one. Errors: a request fails, or the object asks for what hosts do not have.
 pub(crate) fn answer(
-    client: &Client,
+    client: &Seed,
     target: &ExtensionObject,
     shoot: &Value,
     now: Timestamp,
 ) -> Result<(), Failed> {
     let Some(object) = target.find(client)? else { return Ok(()) };
     let Some(status) = status(&target.resource.kind, &object, shoot, now) else { return Ok(()) };
+    if object["spec"]["purpose"] == PROVISION {
+        write_user_data(client, &object)?;
+    }
     client.patch_status::<Value>(
         &target.resource,
         &target.key,
@@ -52,6 +67,27 @@ pub(crate) fn answer(
         let done = Patch::Merge(json!({"metadata": {"annotations": {OPERATION: null}}}));
         client.patch::<Value>(&target.resource, &target.key, &done)?;
     }
+    Ok(())
+}
+
+/// The name of the Secret with the user data, as upstream's library names it.
+fn result_name(object: &Value) -> String {
+    format!("osc-result-{}", text(&object["metadata"]["name"]))
+}
+
+/// Writes the script that brings gardener-node-agent onto a host. It is deleted with its object.
+fn write_user_data(client: &Seed, object: &Value) -> Result<(), Failed> {
+    let metadata = &object["metadata"];
+    let script = user_data::script(&object["spec"]);
+    let key = Key::new(text(&metadata["namespace"]), result_name(object));
+    let owner = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": metadata["name"],
+        "uid": metadata["uid"], "blockOwnerDeletion": true, "controller": true});
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": key.name, "namespace": key.namespace, "ownerReferences": [owner]},
+        "data": {USER_DATA: base64::encode(script.as_bytes())},
+    });
+    apply::apply(client, &SECRET, &secret)?;
     Ok(())
 }
 
@@ -85,6 +121,15 @@ fn status(kind: &str, object: &Value, shoot: &Value, now: Timestamp) -> Option<V
             }
         }
         "Network" => status["ipFamilies"] = object["spec"]["ipFamilies"].clone(),
+        "OperatingSystemConfig" if object["spec"]["purpose"] == PROVISION => {
+            status["cloudConfig"]["secretRef"] =
+                json!({"name": result_name(object), "namespace": object["metadata"]["namespace"]});
+        }
+        // No machines are made: hosts join.
+        "Worker" => {
+            status["machineDeployments"] = json!([]);
+            status["machineDeploymentsLastUpdateTime"] = json!(rfc3339(now));
+        }
         _ => {}
     }
     Some(status)
@@ -145,10 +190,16 @@ mod tests {
                 json!({"nodes": ["10.0.0.0/16"], "pods": ["100.96.0.0/11"], "services": ["100.64.0.0/13"]}),
             ),
             ("Network", "ipFamilies", json!(["IPv4"])),
+            (
+                "OperatingSystemConfig",
+                "cloudConfig",
+                json!({"secretRef": {"name": "osc-result-a", "namespace": "n"}}),
+            ),
+            ("Worker", "machineDeployments", json!([])),
             ("ControlPlane", "lastError", Value::Null),
         ] {
-            let mut object = json!({"metadata": {"generation": 1, "annotations": {"gardener.cloud/timestamp": rfc3339(NOW)}},
-                "spec": {"ipFamilies": ["IPv4"]}});
+            let mut object = json!({"metadata": {"name": "a", "namespace": "n", "generation": 1, "annotations": {"gardener.cloud/timestamp": rfc3339(NOW)}},
+                "spec": {"ipFamilies": ["IPv4"], "purpose": PROVISION}});
             let status = status(kind, &object, &shoot("none"), NOW).unwrap();
             assert_eq!(status[field], expected, "{kind}");
             object["status"] = status;

@@ -16,12 +16,12 @@ use super::work::Work;
 pub(super) const ENTRY: ObjectRow =
     ObjectRow { cluster: |work| &work.env.garden.0, desired, write: deploy, ..ObjectRow::NONE };
 
-fn desired(work: &Work) -> Vec<Desired> {
-    vec![Desired {
+fn desired(work: &Work) -> Result<Vec<Desired>, Failed> {
+    Ok(vec![Desired {
         target: garden::entry(&work.shoot),
         content: DesiredExtension::default(),
         patience: ExtensionPatience::of(&BACKUP_ENTRY),
-    }]
+    }])
 }
 
 /// Writes it, for the Seed's bucket.

@@ -20,7 +20,7 @@ use super::work::Work;
 
 /// Those that are reconciled before the API server; a deletion deletes those that must go before it.
 pub(super) const BEFORE: ObjectRow = ObjectRow {
-    desired: |work| desired(work, ReconcileMoment::Before),
+    desired: |work| Ok(desired(work, ReconcileMoment::Before)),
     leaving: |work| leaving(work, |extension| extension.deleted == ReconcileMoment::Before),
     moving: |work| leaving(work, |extension| extension.migrated == ReconcileMoment::Before),
     ..ANY
@@ -28,7 +28,7 @@ pub(super) const BEFORE: ObjectRow = ObjectRow {
 
 /// Those that are reconciled after the API server; a deletion deletes those that must go after it.
 pub(super) const AFTER: ObjectRow = ObjectRow {
-    desired: |work| desired(work, ReconcileMoment::After),
+    desired: |work| Ok(desired(work, ReconcileMoment::After)),
     leaving: |work| leaving(work, |extension| extension.deleted == ReconcileMoment::After),
     moving: |work| leaving(work, |extension| extension.migrated == ReconcileMoment::After),
     ..ANY
@@ -36,7 +36,7 @@ pub(super) const AFTER: ObjectRow = ObjectRow {
 
 /// Those that are reconciled after the objects of workers.
 pub(super) const AFTER_WORKERS: ObjectRow =
-    ObjectRow { desired: |work| desired(work, ReconcileMoment::AfterWorker), ..ANY };
+    ObjectRow { desired: |work| Ok(desired(work, ReconcileMoment::AfterWorker)), ..ANY };
 
 /// Those that no extension of the Shoot needs.
 pub(super) const STALE: ObjectRow = ObjectRow { leaving: stale, ..ANY };

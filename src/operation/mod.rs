@@ -26,6 +26,7 @@ mod kinds;
 pub(crate) mod look;
 pub(crate) mod lost;
 mod migrate;
+mod nodes;
 mod objects;
 mod pods;
 mod providers;

@@ -19,8 +19,8 @@ use super::work::Work;
 pub(super) struct ObjectRow {
     /// The cluster of the objects.
     pub(super) cluster: fn(&Work) -> &Client,
-    /// The objects that the Shoot needs.
-    pub(super) desired: fn(&Work) -> Vec<Desired>,
+    /// The objects that the Shoot needs. Errors: what they depend on is missing.
+    pub(super) desired: fn(&Work) -> Result<Vec<Desired>, Failed>,
     /// Writes one of them.
     pub(super) write: fn(&Work, &Desired) -> Result<TaskStep, Failed>,
     /// The objects to delete, because the Shoot no longer needs them.
@@ -50,7 +50,7 @@ impl ObjectRow {
     /// No objects, in the seed.
     pub(super) const NONE: Self = Self {
         cluster: |work| &work.env.seed.0,
-        desired: |_| Vec::new(),
+        desired: |_| Ok(Vec::new()),
         write: |_, _| Ok(TaskStep::Done),
         leaving: |_| Ok(Vec::new()),
         moving: |_| Ok(Vec::new()),
@@ -58,7 +58,7 @@ impl ObjectRow {
 
     /// Writes the objects, which triggers their extensions.
     pub(super) fn deploy(&self, work: &Work) -> Result<TaskStep, Failed> {
-        for desired in (self.desired)(work) {
+        for desired in (self.desired)(work)? {
             let step = (self.write)(work, &desired)?;
             if step != TaskStep::Done {
                 return Ok(step);
@@ -76,12 +76,12 @@ impl ObjectRow {
             answer(work, &desired.target)?;
             desired.target.wait_ready(cluster, desired.patience, attempt)
         };
-        together((self.desired)(work).into_iter().map(look).collect())
+        together((self.desired)(work)?.into_iter().map(look).collect())
     }
 
     /// Writes the objects once in an operation, and waits for them.
     pub(super) fn deploy_and_wait(&self, work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-        for desired in (self.desired)(work) {
+        for desired in (self.desired)(work)? {
             if work.written.contains(&desired.target) {
                 continue;
             }
@@ -208,7 +208,8 @@ impl Desired {
         let (seed, kind, name) = (&work.env.seed, &target.resource.kind, &target.key.name);
         let mut memory = ExtensionResourceState::default();
         if let Some(state) = &work.inputs.state {
-            memory = state::extension_state(state, kind, name, None);
+            // A pool has two objects of one kind and name, for different purposes.
+            memory = state::extension_state(state, kind, name, content.spec["purpose"].as_str());
             state::create_resources(seed, work.plane(), state, &memory)?;
         }
         target.restore(seed, content, &memory, work.now())?;

@@ -25,7 +25,7 @@ use super::{cloud_provider, cluster};
 /// What all nodes share, such as their network.
 pub(super) const INFRASTRUCTURE_OBJECT: ObjectRow = ObjectRow {
     desired: |work| {
-        one(work, &INFRASTRUCTURE, text(&work.shoot["spec"]["provider"]["type"]), infrastructure(work))
+        Ok(one(work, &INFRASTRUCTURE, text(&work.shoot["spec"]["provider"]["type"]), infrastructure(work)))
     },
     write: |work, desired| {
         if work.facts.restores() {
@@ -42,7 +42,7 @@ pub(super) const INFRASTRUCTURE_OBJECT: ObjectRow = ObjectRow {
 /// What the provider adds to the control plane.
 pub(super) const CONTROL_PLANE_OBJECT: ObjectRow = ObjectRow {
     desired: |work| {
-        one(work, &CONTROL_PLANE, text(&work.shoot["spec"]["provider"]["type"]), control_plane(work))
+        Ok(one(work, &CONTROL_PLANE, text(&work.shoot["spec"]["provider"]["type"]), control_plane(work)))
     },
     write: trigger,
     leaving: |work| live(work, &CONTROL_PLANE),
@@ -53,7 +53,7 @@ pub(super) const CONTROL_PLANE_OBJECT: ObjectRow = ObjectRow {
 /// The network of pods.
 pub(super) const NETWORK_OBJECT: ObjectRow = ObjectRow {
     desired: |work| {
-        one(work, &NETWORK, text(&work.shoot["spec"]["networking"]["type"]), network(&work.shoot))
+        Ok(one(work, &NETWORK, text(&work.shoot["spec"]["networking"]["type"]), network(&work.shoot)))
     },
     write: trigger,
     leaving: |work| live(work, &NETWORK),
@@ -64,7 +64,7 @@ pub(super) const NETWORK_OBJECT: ObjectRow = ObjectRow {
 /// The runtimes of each pool.
 pub(super) const CONTAINER_RUNTIMES: ObjectRow = ObjectRow {
     desired: |work| {
-        runtimes(&work.shoot).map(|(name, spec)| object(work, &CONTAINER_RUNTIME, &name, spec)).collect()
+        Ok(runtimes(&work.shoot).map(|(name, spec)| object(work, &CONTAINER_RUNTIME, &name, spec)).collect())
     },
     write: trigger,
     leaving: |work| all(work, &CONTAINER_RUNTIME),
@@ -92,7 +92,7 @@ pub(super) const OF_NODES: ObjectRow = ObjectRow {
     ..ObjectRow::NONE
 };
 
-fn object(work: &Work, resource: &Resource, name: &str, spec: Value) -> Desired {
+pub(super) fn object(work: &Work, resource: &Resource, name: &str, spec: Value) -> Desired {
     Desired {
         target: ExtensionObject { resource: resource.clone(), key: Key::new(work.plane(), name) },
         content: DesiredExtension::new(spec),
@@ -101,22 +101,22 @@ fn object(work: &Work, resource: &Resource, name: &str, spec: Value) -> Desired 
 }
 
 /// The one object of its kind, with the name of the Shoot.
-fn one(work: &Work, resource: &Resource, type_name: &str, mut spec: Value) -> Vec<Desired> {
+pub(super) fn one(work: &Work, resource: &Resource, type_name: &str, mut spec: Value) -> Vec<Desired> {
     spec["type"] = json!(type_name);
     vec![object(work, resource, &work.view.name, spec)]
 }
 
-fn live(work: &Work, resource: &Resource) -> Result<Vec<Leaving>, Failed> {
+pub(super) fn live(work: &Work, resource: &Resource) -> Result<Vec<Leaving>, Failed> {
     let key = Key::new(work.plane(), work.view.name.as_str());
     Leaving::live(&work.env.seed, ExtensionObject { resource: resource.clone(), key })
 }
 
-fn all(work: &Work, resource: &Resource) -> Result<Vec<Leaving>, Failed> {
+pub(super) fn all(work: &Work, resource: &Resource) -> Result<Vec<Leaving>, Failed> {
     Leaving::all(work, resource, ExtensionPatience::of(resource))
 }
 
 /// The fields that a spec has if they are there.
-fn add(spec: &mut Value, field: &str, value: &Value) {
+pub(super) fn add(spec: &mut Value, field: &str, value: &Value) {
     if !value.is_null() {
         spec[field] = value.clone();
     }
@@ -133,12 +133,17 @@ fn of_provider(work: &Work, configuration: &str) -> Value {
 
 fn infrastructure(work: &Work) -> Value {
     let mut spec = of_provider(work, "infrastructureConfig");
+    add_ssh_key(work, &mut spec);
+    spec
+}
+
+/// The key that opens the nodes, if they may be opened.
+pub(super) fn add_ssh_key(work: &Work, spec: &mut Value) {
     let made = work.results.secrets.get();
     let key = made.and_then(|made| made.data(SSH_KEYPAIR)).and_then(|pair| pair.get("id_rsa.pub"));
     if let Some(key) = key.filter(|_| work.view.has_ssh) {
         spec["sshPublicKey"] = json!(base64::encode(key));
     }
-    spec
 }
 
 fn control_plane(work: &Work) -> Value {
@@ -180,7 +185,7 @@ fn runtimes(shoot: &Value) -> impl Iterator<Item = (String, Value)> {
 }
 
 /// The live object with the name of the Shoot.
-fn find(work: &Work, resource: &Resource) -> Result<Option<Value>, Failed> {
+pub(super) fn find(work: &Work, resource: &Resource) -> Result<Option<Value>, Failed> {
     let key = Key::new(work.plane(), work.view.name.as_str());
     Ok(ExtensionObject { resource: resource.clone(), key }.find(&work.env.seed)?)
 }

@@ -75,7 +75,7 @@ impl Record {
 /// The record in the internal domain.
 pub(super) const INTERNAL_RECORD: ObjectRow = ObjectRow {
     cluster: |work| &work.env.seed.0,
-    desired: |work| desired(work, INTERNAL),
+    desired: |work| Ok(desired(work, INTERNAL)),
     write: |work, desired| deploy(work, INTERNAL, requests::INTERNAL_RECORD, desired),
     leaving: |work| leaving(work, INTERNAL),
     moving: |work| leaving(work, INTERNAL),
@@ -84,7 +84,7 @@ pub(super) const INTERNAL_RECORD: ObjectRow = ObjectRow {
 /// The record in the owner's domain.
 pub(super) const EXTERNAL_RECORD: ObjectRow = ObjectRow {
     cluster: |work| &work.env.seed.0,
-    desired: |work| desired(work, EXTERNAL),
+    desired: |work| Ok(desired(work, EXTERNAL)),
     write: |work, desired| deploy(work, EXTERNAL, requests::EXTERNAL_RECORD, desired),
     leaving: |work| leaving(work, EXTERNAL),
     moving: |work| leaving(work, EXTERNAL),

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::config::control_plane::EtcdMode;
 use crate::flow::Failed;
+use crate::osc::PoolConfig;
 use crate::shoot::Outside;
 use crate::shoot::secrets::ShootSecrets;
 
@@ -53,6 +54,8 @@ pub(super) struct Results {
     pub(super) infrastructure: Slot<Value>,
     /// How the API server presents itself within the Shoot.
     pub(super) endpoint: Slot<Endpoint>,
+    /// What the nodes of each pool apply, as extensions have left it.
+    pub(super) pools: Slot<Vec<PoolConfig>>,
     /// The garden objects that the settings of the API server refer to.
     pub(super) texts: Slot<kube_apiserver::Texts>,
 }

@@ -8,6 +8,7 @@ pub mod keys;
 pub(crate) mod password;
 mod prime;
 pub mod request;
+pub(crate) mod requested;
 
 pub use any_key::AnyKey;
 pub use certificate::Certificate;

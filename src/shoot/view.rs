@@ -305,6 +305,16 @@ impl ShootView {
         self.services.iter().filter_map(|range| Cidr::parse(range)).map(|range| range.nth(1)).collect()
     }
 
+    /// The tenth addresses of its Service ranges, at which its DNS servers answer.
+    pub(crate) fn dns_addresses(&self) -> Vec<String> {
+        const PLACE: u32 = 10;
+        self.services
+            .iter()
+            .filter_map(|range| Cidr::parse(range))
+            .map(|range| range.nth(PLACE).to_string())
+            .collect()
+    }
+
     /// The issuer of tokens whose public keys the garden publishes, if the Shoot requests it and the garden
     /// has a host for it.
     pub(crate) fn managed_issuer(&self) -> Option<String> {

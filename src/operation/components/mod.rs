@@ -14,6 +14,7 @@ mod kube_scheduler;
 mod managed_resource;
 mod metrics_server;
 pub mod namespaces;
+mod node_agent;
 mod node_exporter;
 mod node_problem_detector;
 mod optional;
@@ -44,6 +45,7 @@ pub(crate) static COMPONENTS: &[&Component] = &[
     &kube_scheduler::COMPONENT,
     &kube_controller_manager::tasks::COMPONENT,
     &shoot_system::COMPONENT,
+    &node_agent::COMPONENT,
     &tunnel::COMPONENT,
     &kube_proxy::COMPONENT,
     &coredns::COMPONENT,

@@ -1,15 +1,16 @@
 //! The tasks that create a Shoot or bring it up to date, and their order (Gardener's `reconciler_reconcile.go`).
 //!
-//! Tasks of operating systems and machines do not exist yet. Tasks of Istio, logging and monitoring have no counterpart here.
+//! Tasks of machine-controller-manager and of the cluster autoscaler do not exist yet. Tasks of Istio, logging and monitoring have no counterpart here.
 
 pub(super) mod tasks;
 
-use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE, NETWORK};
+use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE, NETWORK, WORKER};
 use crate::extension::ReconcileMoment;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::evidence::{Expect, only_in_the_log};
 use super::facts::Facts;
+use super::nodes::{CONFIGS, STALE_CONFIGS, WORKER_OBJECT};
 use super::providers::{
     CONTAINER_RUNTIMES, CONTROL_PLANE_OBJECT, INFRASTRUCTURE_OBJECT, NETWORK_OBJECT, STALE_RUNTIMES,
 };
@@ -17,7 +18,7 @@ use super::restore::copy;
 use super::row::Row;
 use super::table::Table;
 use super::times::{FIVE_MINUTES, FIVE_SECONDS, MINUTE, SECOND, SHORT, TEN_MINUTES, TEN_SECONDS};
-use super::{backups, cloud_provider, encryption, extensions, providers, records, referenced, sleep};
+use super::{backups, cloud_provider, encryption, extensions, nodes, providers, records, referenced, sleep};
 
 pub(super) static TABLE: Table =
     Table { name: "Shoot cluster reconciliation", rows: &ROWS, of: |component| component.create };
@@ -28,7 +29,7 @@ const UNLABEL: &str = "Removing label from resources after modification of encry
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-pub(super) static ROWS: [Row; 45] = [
+pub(super) static ROWS: [Row; 51] = [
     // Upstream creates all components before its flow, in a step of this name, and retries for ten minutes.
     Row::new("Create botanist", kube_apiserver::settings, kube_apiserver::settings_seen)
         .retrying(TEN_SECONDS, MINUTE),
@@ -135,6 +136,62 @@ pub(super) static ROWS: [Row; 45] = [
     .after(&["Deleting stale container runtime resources"])
     .when(|facts| facts.has_workers && facts.waits_awake())
     .last(),
+    Row::new(
+        "Deploying OperatingSystemConfig resources for worker pools",
+        |work, _| CONFIGS.deploy(work),
+        only_in_the_log,
+    )
+    .after(&[
+        "Deploying referenced resources",
+        "Waiting until Shoot infrastructure has been reconciled",
+        "Waiting until shoot control plane has been reconciled",
+        "Waiting until extension resources handled after kube-apiserver are ready",
+        "Initializing connection to Shoot",
+    ])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until OperatingSystemConfig for worker pools have been reconciled",
+        nodes::wait_configs,
+        only_in_the_log,
+    )
+    .after(&["Deploying OperatingSystemConfig resources for worker pools"])
+    .when(|facts| facts.has_workers),
+    Row::new(
+        "Deleting stale operating system config resources",
+        |work, _| STALE_CONFIGS.delete(work),
+        only_in_the_log,
+    )
+    .after(&["Deploying OperatingSystemConfig resources for worker pools"])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until stale operating system config resources are deleted",
+        |work, attempt| STALE_CONFIGS.wait_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deleting stale operating system config resources"])
+    .when(|facts| facts.has_workers && facts.waits_awake())
+    .last(),
+    Row::new(
+        "Configuring worker pools",
+        |work, _| WORKER_OBJECT.deploy(work),
+        |seen| seen.object(&WORKER, Expect::Exists),
+    )
+    .after(&[
+        "Deploying managed resources for the gardener-node-agent",
+        "Deploying shoot system resources",
+        "Waiting until shoot network plugin has been reconciled",
+    ])
+    .when(|facts| facts.has_workers)
+    .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until worker pools have been reconciled",
+        |work, attempt| WORKER_OBJECT.wait(work, attempt),
+        |seen| seen.object(&WORKER, Expect::Ready),
+    )
+    .after(&["Configuring worker pools"])
+    .when(|facts| facts.has_workers && facts.waits()),
     Row::new("Deploying referenced resources", referenced::deploy, |seen| {
         seen.written(referenced::MANAGED_RESOURCE)
     })
@@ -257,11 +314,7 @@ pub(super) static ROWS: [Row; 45] = [
         |work, _| extensions::AFTER_WORKERS.deploy(work),
         |seen| seen.extensions(ReconcileMoment::AfterWorker, Expect::Exists),
     )
-    .after(&[
-        "Deploying shoot system resources",
-        "Deploying CoreDNS system component",
-        "Waiting until shoot network plugin has been reconciled",
-    ])
+    .after(&["Configuring worker pools", "Deploying CoreDNS system component"])
     .when(|facts| facts.has_workers)
     .retrying(FIVE_SECONDS, SHORT),
     Row::new(
@@ -296,6 +349,7 @@ pub(super) static ROWS: [Row; 45] = [
             "Deploying Kubernetes controller manager",
             "Waiting until shoot network plugin has been reconciled",
             "Waiting until extension resources handled after workers are ready",
+            "Waiting until worker pools have been reconciled",
         ])
         .when(|facts| facts.is_hibernated)
         .retrying(FIVE_SECONDS, TEN_MINUTES),

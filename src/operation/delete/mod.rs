@@ -7,13 +7,14 @@
 
 pub(super) mod tasks;
 
-use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE, NETWORK};
+use crate::api::extensions::{CONTROL_PLANE, INFRASTRUCTURE, NETWORK, WORKER};
 use crate::shoot::cleaner::CleanupStage;
 
 use super::components::kube_apiserver::tasks as kube_apiserver;
 use super::create::tasks as create;
 use super::evidence::{Expect, only_in_the_log};
 use super::facts::Facts;
+use super::nodes::{CONFIGS, WORKER_OBJECT};
 use super::providers::{CONTAINER_RUNTIMES, CONTROL_PLANE_OBJECT, INFRASTRUCTURE_OBJECT, NETWORK_OBJECT};
 use super::row::Row;
 use super::table::Table;
@@ -27,7 +28,7 @@ pub(super) static TABLE: Table =
 
 // A method of `Looker<'_>` has one lifetime, and the closure has all.
 #[allow(clippy::redundant_closure_for_method_calls)]
-static ROWS: [Row; 37] = [
+static ROWS: [Row; 41] = [
     Row::new("Create botanist", kube_apiserver::settings_if_possible, kube_apiserver::settings_seen)
         .when(Facts::cleans)
         .retrying(TEN_SECONDS, MINUTE),
@@ -63,6 +64,28 @@ static ROWS: [Row; 37] = [
     )
     .after(&["Deploying Shoot control plane"])
     .when(|facts| facts.has_workers && facts.cleans()),
+    Row::new("Destroying shoot workers", |work, _| WORKER_OBJECT.delete(work), only_in_the_log)
+        .after(&INSIDE)
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until shoot worker nodes have been terminated",
+        |work, attempt| WORKER_OBJECT.wait_gone(work, attempt),
+        |seen| seen.object_left(&WORKER),
+    )
+    .after(&["Destroying shoot workers"])
+    .when(|facts| facts.has_workers),
+    Row::new("Deleting operating system config resources", |work, _| CONFIGS.delete(work), only_in_the_log)
+        .after(&["Waiting until shoot worker nodes have been terminated"])
+        .when(|facts| facts.has_workers)
+        .retrying(FIVE_SECONDS, SHORT),
+    Row::new(
+        "Waiting until operating system config resources have been deleted",
+        |work, attempt| CONFIGS.wait_gone(work, attempt),
+        only_in_the_log,
+    )
+    .after(&["Deleting operating system config resources"])
+    .when(|facts| facts.has_workers),
     // The network goes while nodes still end, as in upstream.
     Row::new("Destroying shoot network plugin", |work, _| NETWORK_OBJECT.delete(work), only_in_the_log)
         .after(&INSIDE)
@@ -268,7 +291,8 @@ const INSIDE: [&str; 4] = [
 ];
 
 /// Then nothing needs the provider's part of the control plane any more.
-const CLEANED: [&str; 5] = [
+const CLEANED: [&str; 6] = [
+    "Waiting until operating system config resources have been deleted",
     "Waiting until managed resources have been deleted",
     "Waiting until shoot network plugin has been destroyed",
     "Waiting until stale container runtime resources are deleted",

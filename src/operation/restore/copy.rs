@@ -91,7 +91,7 @@ pub(in super::super) fn provider(work: &Work) -> Result<Value, Failed> {
 /// The entry in the garden for the bucket of the other seed. With its deletion, the backups there are deleted.
 pub(in super::super) const SOURCE_ENTRY: ObjectRow = ObjectRow {
     cluster: |work| &work.env.garden.0,
-    desired: |work| vec![desired(garden::source_entry(&work.shoot))],
+    desired: |work| Ok(vec![desired(garden::source_entry(&work.shoot))]),
     write: deploy,
     leaving,
     ..ObjectRow::NONE

@@ -1,0 +1,226 @@
+//! `gardenlet node`: what an operator does with the hosts of a Shoot. It works while the garden is away, because it needs only the seed and
+//! the Shoot.
+
+mod arguments;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::unit::CommandEnvironment;
+use super::{Io, Variable, clusters, fail, help, print, refuse, report, say};
+use crate::api::core::{NAMESPACE, NODE, SECRET, SERVICE};
+use crate::api::extensions::{CLUSTER, OPERATING_SYSTEM_CONFIG, WORKER};
+use crate::api::meta::{Key, Metadata, text};
+use crate::base::clock::{Clock, Timestamp};
+use crate::base::error::chain;
+use crate::base::json::json;
+use crate::base::workers::Workers;
+use crate::components::exposure;
+use crate::config::Settings;
+use crate::format::base64;
+use crate::format::time::rfc3339;
+use crate::hosts::script::{HostFacts, ShootFacts};
+use crate::hosts::token::{self, JOINING, NewToken};
+use crate::kube::{Client, DeleteParams, ListParams, Patch, RequestGates, Seed, Shoot};
+use crate::osc;
+use crate::shoot::client::{ShootConnector, ShootServers};
+use arguments::{NodeCommand, ScriptArguments, parse};
+
+/// The port of the tunnel in the Service that exposes a Shoot.
+const TUNNEL: &str = "tunnel";
+
+/// Runs the command and returns the exit code.
+pub(super) fn main(
+    io: &mut Io<'_>,
+    args: Vec<OsString>,
+    config: Option<PathBuf>,
+    variable: Variable<'_>,
+) -> u8 {
+    match parse(args, config) {
+        Err(usage) => refuse(io, &usage),
+        Ok(NodeCommand::Help(about)) => print(io, &help::page(about)),
+        Ok(NodeCommand::Script(asked)) => {
+            let handed = CommandEnvironment::new(&asked.config, variable, &asked.way);
+            let variable = |name: &str| handed.variable(name);
+            match handed.load() {
+                Err(problems) => report(io, &asked.config, &problems),
+                Ok(loaded) => match script(io, &asked, &loaded.settings, &variable) {
+                    Ok(text) => print(io, &text),
+                    Err(why) => fail(io, format_args!("gardenlet node script: {why}")),
+                },
+            }
+        }
+    }
+}
+
+/// Where a Shoot is in the seed.
+struct Place {
+    seed: Seed,
+    shoot: Shoot,
+    /// The namespace of its control plane.
+    plane: String,
+    /// The Shoot, as the seed knows it.
+    known: Value,
+}
+
+/// Makes a token, and the script.
+fn script(
+    io: &mut Io<'_>,
+    asked: &ScriptArguments,
+    settings: &Settings,
+    variable: Variable<'_>,
+) -> Result<String, String> {
+    let place = find(asked, settings, variable)?;
+    let (host, now) = (asked.host.as_str(), Clock::system().now());
+    let replaces = replaced(&place.shoot, asked)?;
+    let worker: Value =
+        required(&place.seed, &WORKER, &Key::new(place.plane.as_str(), asked.shoot.name.as_str()))?;
+    let pools = worker["spec"]["pools"].as_array();
+    let pool = pools.into_iter().flatten().find(|pool| pool["name"] == asked.pool.as_str());
+    let pool = pool.ok_or_else(|| {
+        let names = worker["spec"]["pools"].as_array().into_iter().flatten().map(|pool| text(&pool["name"]));
+        format!(
+            "Shoot {} has no pool {:?}: it has {}",
+            asked.shoot,
+            asked.pool,
+            names.collect::<Vec<_>>().join(", ")
+        )
+    })?;
+    let shoot = shoot_facts(&place, asked, pool, &mirrors(settings))?;
+    let until = now.plus(asked.ttl);
+    let (secret, token) = NewToken { host, pool: &asked.pool, replaces: &replaces, until }.secret();
+    write_token(&place, host, &secret, until)?;
+    say(
+        io,
+        format_args!(
+            "Written: Secret {} in the Shoot; it is valid until {}.\n",
+            token::key(host),
+            rfc3339(until)
+        ),
+    );
+    let host = HostFacts { name: host, address: &asked.address, token: &token, until, replaces: &replaces };
+    Ok(shoot.script(&host))
+}
+
+/// Finds the Shoot by the names of namespaces, because only the garden knows the name of its Project.
+fn find(asked: &ScriptArguments, settings: &Settings, variable: Variable<'_>) -> Result<Place, String> {
+    let connection =
+        clusters::seed(settings, variable).map_err(|(why, remedy)| format!("{why}: {remedy}"))?;
+    let options = clusters::options(variable);
+    let seed = Seed(Client::new(connection, options.clone()).map_err(|error| chain(&error))?);
+    let role = ListParams {
+        label_selector: "gardener.cloud/role=shoot".to_owned(),
+        metadata_only: true,
+        ..ListParams::default()
+    };
+    let mut candidates = Vec::new();
+    let end = format!("--{}", asked.shoot.name);
+    seed.list_all::<Metadata>(&NAMESPACE, "", &role, &mut |space| {
+        candidates.extend(Some(space.metadata.name).filter(|name| name.ends_with(&end)));
+    })
+    .map_err(|error| format!("list the namespaces of the seed: {}", chain(&error)))?;
+    for plane in candidates {
+        let cluster: Value = required(&seed, &CLUSTER, &Key::cluster(plane.as_str()))?;
+        let known = cluster["spec"]["shoot"].clone();
+        if text(&known["metadata"]["namespace"]) == asked.shoot.namespace {
+            let servers = ShootServers::from_outside(RequestGates::new(&Workers::new(1)));
+            let connector = ShootConnector::new(seed.clone(), options, &servers);
+            let shoot =
+                connector.connect(&plane).map_err(|error| format!("reach the Shoot: {}", chain(&error)))?;
+            return Ok(Place { seed, shoot, plane, known });
+        }
+    }
+    Err(format!(
+        "the seed has no Shoot {}: write the namespace and the name that it has in the garden",
+        asked.shoot
+    ))
+}
+
+fn required(client: &Client, resource: &crate::api::meta::Resource, key: &Key) -> Result<Value, String> {
+    let found = client.find::<Value>(resource, key);
+    let found = found.map_err(|error| format!("read {} {key}: {}", resource.kind, chain(&error)))?;
+    found
+        .ok_or_else(|| format!("there is no {} {key} yet: wait until the Shoot is reconciled", resource.kind))
+}
+
+/// The uid of the Node whose place the host takes; empty if there is none. Errors: there is one, and nobody has said so.
+fn replaced(shoot: &Client, asked: &ScriptArguments) -> Result<String, String> {
+    let host = asked.host.as_str();
+    let node = shoot.find::<Value>(&NODE, &Key::cluster(host));
+    let node = node.map_err(|error| format!("read Node {host}: {}", chain(&error)))?;
+    match node {
+        Some(_) if !asked.takes_place => Err(format!(
+            "node {host} exists: choose another name, or add --rejoin if this host takes its place"
+        )),
+        Some(node) => Ok(text(&node["metadata"]["uid"]).to_owned()),
+        None => Ok(String::new()),
+    }
+}
+
+/// Replaces the token of the host, and lets the agent look for its requests.
+fn write_token(place: &Place, host: &str, secret: &Value, until: Timestamp) -> Result<(), String> {
+    let key = token::key(host);
+    let failed = |error: crate::kube::Error| format!("write Secret {key}: {}", chain(&error));
+    match place.shoot.delete(&SECRET, &key, &DeleteParams::default()) {
+        Err(error) if !error.is_not_found() => return Err(failed(error)),
+        _ => {}
+    }
+    place.shoot.create::<Value>(&SECRET, &key.namespace, secret).map_err(failed)?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {JOINING: rfc3339(until)}}}));
+    place
+        .seed
+        .patch_blindly(&NAMESPACE, &Key::cluster(place.plane.as_str()), &patch)
+        .map_err(|error| format!("annotate namespace {} of the seed: {}", place.plane, chain(&error)))
+}
+
+/// Hosts of images, each with its first mirror.
+fn mirrors(settings: &Settings) -> Vec<String> {
+    let all = settings.edge.registries.iter();
+    all.filter_map(|each| Some(format!("{} {}", each.host, each.mirrors.first()?))).collect()
+}
+
+/// What the script says about the Shoot.
+fn shoot_facts(
+    place: &Place,
+    asked: &ScriptArguments,
+    pool: &Value,
+    mirrors: &[String],
+) -> Result<ShootFacts, String> {
+    let (seed, plane) = (&place.seed, place.plane.as_str());
+    let key = text(&pool["nodeAgentSecretName"]).to_owned();
+    let init = required(seed, &OPERATING_SYSTEM_CONFIG, &Key::new(plane, format!("{key}-init")))?;
+    let reference = text(&pool["userDataSecretRef"]["name"]);
+    let user_data = required(seed, &SECRET, &Key::new(plane, reference))?;
+    let encoded = text(&user_data["data"][text(&pool["userDataSecretRef"]["key"])]);
+    let user_data = base64::decode(encoded.as_bytes()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let (server, ca) =
+        osc::connection_of(&init["spec"]).ok_or("the objects of the pool name no API server")?;
+    let exposure = required(seed, &SERVICE, &Key::new(plane, exposure::NAME))?;
+    let ports = exposure["spec"]["ports"].as_array();
+    let tunnel = ports.into_iter().flatten().find(|port| port["name"] == TUNNEL);
+    let tunnel =
+        tunnel.and_then(|port| [&port["nodePort"], &port["port"]].into_iter().find_map(Value::as_u64));
+    let ranges = |network: &str| {
+        let spec = &place.known["spec"]["networking"][network];
+        let status = place.known["status"]["networking"][network].as_array().cloned().unwrap_or_default();
+        let all = status.iter().chain([spec]).filter_map(Value::as_str);
+        all.map(str::to_owned).collect::<Vec<_>>()
+    };
+    Ok(ShootFacts {
+        shoot: asked.shoot.to_string(),
+        pool: asked.pool.clone(),
+        server,
+        ca,
+        tunnel,
+        version: text(&pool["kubernetesVersion"]).to_owned(),
+        nodes: ranges("nodes"),
+        pods: ranges("pods"),
+        services: ranges("services"),
+        kubelet: pool["kubeletConfig"].clone(),
+        key,
+        registries: mirrors.to_vec(),
+        user_data: user_data.unwrap_or_default(),
+    })
+}
