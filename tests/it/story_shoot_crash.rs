@@ -210,14 +210,14 @@ pub(crate) fn left(world: &World, site: &Site) -> Vec<(String, Value)> {
         cluster["spec"]["shoot"]["metadata"]["labels"]["shoot.gardener.cloud/status"] = Value::Null;
         cluster["spec"]["seed"]["status"]["conditions"] = Value::Null;
     }
-    // Each run has other CAs.
+    // Each run has other CAs, and another address of the API server, which files name.
     for (_, config) in all.iter_mut().filter(|(_, object)| object["kind"] == "OperatingSystemConfig") {
         let files = config["spec"]["files"].as_array_mut();
-        let is_ca = |file: &&mut Value| {
-            text(file, "/path").ends_with(".crt") || text(file, "/path").ends_with(".pem")
-        };
-        for file in files.into_iter().flatten().filter(is_ca) {
-            file["content"] = Value::Null;
+        for file in files.into_iter().flatten() {
+            let path = text(file, "/path");
+            if [".crt", ".pem"].iter().any(|end| path.ends_with(end)) || path.contains("/config-") {
+                file["content"] = Value::Null;
+            }
         }
     }
     if let Some(server) = site.server(&plane) {
