@@ -21,6 +21,7 @@ use crate::kube::{Patch, Seed};
 use crate::shoot::has_foreign_workers;
 
 pub(crate) mod approval;
+pub(crate) mod critical;
 pub(crate) mod script;
 pub(crate) mod token;
 mod user_data;

@@ -10,7 +10,7 @@ use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, NodeRequest};
-use crate::hosts::token;
+use crate::hosts::{critical, token};
 use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams};
 use crate::limits;
 use crate::pki::requested::RequestedCertificate;
@@ -115,7 +115,7 @@ fn answer(client: &Client, object: &Value, kind: &str, reason: &str, message: &s
     }
 }
 
-/// Deletes the tokens of hosts that are nodes now: both their agent and their kubelet have used them. Returns how many are left.
+/// Deletes the tokens of hosts that are nodes now: both their agent and their kubelet have used them. Opens these nodes to all pods. Returns how many are left.
 /// Errors: a request to the server fails.
 pub(super) fn tokens(client: &Client) -> Result<usize, Error> {
     let params = ListParams {
@@ -129,9 +129,12 @@ pub(super) fn tokens(client: &Client) -> Result<usize, Error> {
     for secret in &left {
         let Some(JoinToken { host, replaces }) = token::read(secret) else { continue };
         let node = client.find::<Value>(&NODE, &Key::cluster(host.as_str()))?;
-        let is_used = node.is_some_and(|node| {
-            text(&node["metadata"]["uid"]) != replaces && !annotation(&node, APPLIED).is_empty()
-        });
+        let node = node.filter(|node| text(&node["metadata"]["uid"]) != replaces);
+        if let Some(node) = node.as_ref().filter(|node| critical::is_closed(node)) {
+            critical::open(client, node)?;
+        }
+        let is_used =
+            node.is_some_and(|node| !critical::is_closed(&node) && !annotation(&node, APPLIED).is_empty());
         if is_used {
             client.delete(&SECRET, &Key::of(secret), &DeleteParams::default())?;
             log::info!(host = host.as_str(); "The host has joined");

@@ -17,6 +17,7 @@ use crate::base::sorted::SortedMap;
 use crate::components::rollout::has_condition_ready;
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::format::semver::Version;
+use crate::hosts::critical;
 use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
 use crate::shoot::kubelet;
@@ -26,6 +27,8 @@ use crate::shoot::pools::{POOL, Pool};
 const PERIOD: Duration = Duration::from_secs(45);
 /// How often a node is reached through the API server while all were reached: at every third check, by default.
 const REACH_PERIOD: Duration = Duration::from_secs(150);
+/// How many new nodes one look opens to all pods. Others are opened at the next one.
+const CLOSED_MAX: usize = 10;
 /// The conditions of a node that must not be true.
 const PRESSURES: [&str; 4] = ["DiskPressure", "MemoryPressure", "PIDPressure", "NetworkUnavailable"];
 /// What a kubelet says if its owner must change something.
@@ -71,7 +74,14 @@ impl KnownNodes {
             return findings.clone();
         }
         self.read = Some(at);
-        let nodes = list(client).map_err(|error| chain(&error));
+        let mut closed = Vec::new();
+        let nodes = list(client, &mut closed).map_err(|error| chain(&error));
+        for node in &closed {
+            // What is missing, or the failure, is seen at the next look.
+            if let Err(error) = critical::open(client, node) {
+                log::debug!(why = chain(&error).as_str(); "Cannot open a node to all pods");
+            }
+        }
         if let Ok(nodes) = &nodes {
             self.reach(client, nodes, at);
         }
@@ -119,12 +129,21 @@ fn due<'a>(
 }
 
 /// Reads the nodes one by one: their owner decides how large they are.
-fn list(client: &Client) -> Result<Vec<SeenNode>, Error> {
+/// `closed` gets some of those that ordinary pods may not come to yet.
+fn list(client: &Client, closed: &mut Vec<Value>) -> Result<Vec<SeenNode>, Error> {
     let mut nodes = Vec::new();
     client.list_each::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |item| match item {
-        ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => nodes.push(read(&node)),
+        ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => {
+            nodes.push(read(&node));
+            if critical::is_closed(&node) && closed.len() < CLOSED_MAX {
+                closed.push(node);
+            }
+        }
         ListItem::Object(_) | ListItem::Undecodable(_) => {}
-        ListItem::Restart => nodes.clear(),
+        ListItem::Restart => {
+            nodes.clear();
+            closed.clear();
+        }
     })?;
     Ok(nodes)
 }

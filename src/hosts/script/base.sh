@@ -189,12 +189,9 @@ inventoried() { sed -n "s|^$1 ||p" "$STATE/existing"; }
 
 begin_journal() {
   [ ! -s "$JOURNAL" ] || return 0
-  folders_mask=$(umask)
-  umask 077
-  mkdir -p "$SAVED"
+  (umask 077 && mkdir -p "$SAVED")
   inventory | sort -u >"$STATE/existing.new"
   mv -f "$STATE/existing.new" "$STATE/existing"
   printf 'host - -\n' >"$JOURNAL.new"
   mv -f "$JOURNAL.new" "$JOURNAL"
-  umask "$folders_mask"
 }

@@ -10,18 +10,10 @@ check_systemd() {
 }
 
 check_programs() {
-  for program in bash base64 awk sed find sort mount umount; do
-    has "$program" || refuse "$program" 'the program is missing' "Install the package $program, or the one that contains $program"
+  for program in bash:bash awk:mawk base64:coreutils sort:coreutils sed:sed find:findutils mount:mount umount:mount ip:iproute2 \
+    modprobe:kmod iptables:iptables ctr:containerd /usr/sbin/logrotate:logrotate /usr/sbin/update-ca-certificates:ca-certificates; do
+    has "${program%:*}" || refuse "${program%:*}" 'the program is missing' "Install the package ${program#*:}, or a link to the program"
   done
-  has ctr || refuse ctr 'the program is missing' 'Install containerd with its ctr, for example from the package containerd'
-  has iptables || refuse iptables 'the program is missing' 'Install the package iptables'
-  has ip || refuse ip 'the program is missing' 'Install the package iproute2'
-  has modprobe || refuse modprobe 'the program is missing' 'Install the package kmod'
-  [ -x /usr/sbin/logrotate ] ||
-    refuse /usr/sbin/logrotate 'the program is missing, and logs of pods would fill the disk' 'Install the package logrotate'
-  [ -x /usr/sbin/update-ca-certificates ] ||
-    refuse /usr/sbin/update-ca-certificates 'the program is missing, and the host could not trust the CA of the Shoot' \
-      'Install the package ca-certificates, or write a script of this name that runs update-ca-trust'
 }
 
 check_name() {
@@ -164,7 +156,7 @@ check_modules() {
 
 # Sets route_device and route_source to the way to the server, family to its kind of addresses.
 find_route() {
-  route_device='' route_source='' address=$SERVER_ADDRESS family=4
+  address=$SERVER_ADDRESS family=4
   case $address in
     *:*) ;;
     *[!0-9.]*) address=$(getent ahosts "$SERVER_ADDRESS" 2>/dev/null | awk 'NR == 1 {print $1}') ;;
@@ -189,7 +181,7 @@ find_route() {
 
 # Sets kubelet_address: what the kubelet has to be told; empty: it finds the address by itself.
 check_routes() {
-  kubelet_address=$NODE_ADDRESS
+  kubelet_address=$NODE_ADDRESS address='' route_device='' route_source=''
   has ip || return 0
   find_route
   [ -n "$address" ] || return 0
@@ -253,7 +245,7 @@ overlaps() {
 }
 
 check_ranges() {
-  has ip && [ -n "$address" ] || return 0
+  [ -n "$address" ] || return 0
   found=$({
     for range in $POD_RANGES; do say "first pods $range"; done
     for range in $SERVICE_RANGES; do say "first services $range"; done
@@ -411,16 +403,13 @@ check_registries() {
     registry_code=0
     if has curl; then
       curl -s -m 10 -o /dev/null "${registry_url%/}/v2/" 2>/dev/null </dev/null || registry_code=$?
-    elif has wget; then
-      registry_answer=$(wget -T 10 -O /dev/null "${registry_url%/}/v2/" 2>&1 </dev/null) || registry_code=$?
-      # An answer with an error is an answer.
-      case $registry_answer in *'HTTP/1'* | *'ERROR 4'* | *' 401'* | *' 404'*) registry_code=0 ;; esac
     else
-      note "Neither curl nor wget is here, so $registry_place was not tried."
+      note "curl is not here, so $registry_place was not tried."
     fi
     case $registry_code in
       0) ;;
-      60) refuse "$registry_place" 'this host does not trust its certificate' 'Add its CA to /usr/local/share/ca-certificates, and run update-ca-certificates' ;;
+      60) refuse "$registry_place" 'this host does not trust its certificate' \
+        'Add its CA to /usr/local/share/ca-certificates, and run update-ca-certificates' ;;
       *) refuse "$registry_place" 'it does not answer' "$registry_remedy" ;;
     esac
   done <<REGISTRIES
@@ -544,7 +533,7 @@ check_all() {
   check_server
   check_registries
   [ "$problem_count" != 0 ] || return 0
-  printf 'error: this host cannot join Shoot %s yet. Checks that fail: %s. The host is unchanged.\n%s' \
+  printf 'error: this host cannot join Shoot %s yet. Checks that fail: %s. This run has changed nothing.\n%s' \
     "$SHOOT" "$problem_count" "$problems" >&2
   exit 1
 }

@@ -17,12 +17,13 @@ prepare_agent() {
 write_mirrors() {
   while read -r mirror_host mirror_url; do
     [ -n "$mirror_host" ] || continue
+    # node-agent of this Shoot has taken the file over.
+    ! grep -qs '^# managed by gardener-node-agent' "$CERTS/$mirror_host/hosts.toml" || [ "$identity" != same ] || continue
     # With `server`, a missing image is an error at once. Without it, containerd asks the internet next.
     put "$CERTS/$mirror_host/hosts.toml" 644 "# written by the script of gardenlet
 server = \"$mirror_url\"
-
 [host.\"$mirror_url\"]
-  capabilities = [\"pull\", \"resolve\"]"
+capabilities = [\"pull\", \"resolve\"]"
   done <<MIRRORS
 $REGISTRIES
 MIRRORS
@@ -124,7 +125,7 @@ join() {
     say "All checks passed. The host can join Shoot $SHOOT as $HOST_NAME."
     return 0
   fi
-  say "Joining Shoot $SHOOT, pool $POOL, as node $HOST_NAME."
+  say "Joining Shoot $SHOOT, pool $POOL, as node $HOST_NAME${REJOIN:+, in the place of the Node with uid $REJOIN}."
   begin_journal
   if [ "$mode" = force ] || [ "$identity" = expired ]; then wipe_identity; fi
   prepare_agent

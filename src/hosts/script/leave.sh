@@ -7,6 +7,7 @@ list_pool() {
     {gsub(/["\047]/, "")}
     $1 == "-" {$1 = ""; $0 = substr($0, 2)}
     $1 == "name:" && $2 ~ /\.(service|timer|path|socket)$/ {print "unit " $2}
+    $1 == "image:" {print "image " $2}
     $1 == "path:" && $2 ~ /^\// && $2 !~ /\.\./ {print "file " $2}' "$AGENT/last-applied-osc.yaml" >"$STATE/pool.new"
   mv -f "$STATE/pool.new" "$STATE/pool"
 }
@@ -67,7 +68,14 @@ stop_pods() {
   for try in 1 2; do ctr -n k8s.io containers ls -q | for_new container remove_container; done
   left=$(ctr -n k8s.io containers ls -q | while read -r new_name; do existed "container $new_name" || say "$new_name"; done)
   [ -z "$left" ] || warn "Containers that containerd did not remove: $(printf '%s' "$left" | tr '\n' ' ')"
-  for image_space in k8s.io default; do ctr -n $image_space images ls -q | for_new "image $image_space" remove_image; done
+  image_space=k8s.io
+  ctr -n k8s.io images ls -q | for_new 'image k8s.io' remove_image
+  # In this namespace, the owner has images as well.
+  image_space=default
+  {
+    of_pool image
+    sed -n 's/^image="\(.*\)"$/\1/p' "$AGENT/init.sh" 2>/dev/null || true
+  } | for_new 'image default' remove_image
   systemctl stop kubepods.slice 2>/dev/null || true
 }
 
@@ -132,7 +140,7 @@ remove_rules() {
     rules=$($tool-save 2>/dev/null | without_ours) || true
     [ -n "$rules" ] || continue
     printf '%s\n' "$rules" | $tool-restore --noflush ||
-      die "$tool" 'it does not remove the rules of Kubernetes' "Read \`$tool-save | grep -e KUBE- -e CNI- -e FLANNEL-\`, and run the script with --uninstall again"
+      die "$tool" "it does not remove the rules of Kubernetes" "Read \`$tool-save\`, and run the script with --uninstall again"
   done
   ! has nft || for ip_kind in ip ip6; do nft delete table $ip_kind kube-proxy 2>/dev/null || true; done
 }
@@ -148,7 +156,7 @@ clean_network() {
       inventoried range | sed 's/^/first pods /'
       ip -o -$family route show 2>/dev/null | awk '$1 != "default" {print "second route", $1}'
     } | overlaps | while read -r route_kind route_range route_rest; do
-      [ "$route_kind" != route ] || ip -$family route del "$route_range" 2>/dev/null || true
+      [ "$route_kind" != route ] || existed "route $route_range" || ip -$family route del "$route_range" 2>/dev/null || true
     done
   done
   remove_rules
@@ -197,8 +205,10 @@ remove_pool_files() {
   for file in "$CERTS"/*/hosts.toml; do
     ! grep -qs '^# managed by gardener-node-agent' "$file" || existed "$file" || { rm -f "$file" && prune "${file%/*}"; }
   done
-  remove_new "$PLUGINS"
-  remove_new /etc/cni/net.d
+  existed "$PLUGINS/flannel" || rm -f "$PLUGINS/flannel"
+  for file in /etc/cni/net.d/*; do
+    ! grep -qs -e flannel -e cni0 "$file" || existed "$file" || rm -f "$file"
+  done
   rm -f /var/lib/containerd-logrotate.status /var/lib/systemd/timers/stamp-containerd-logrotate.timer
 }
 
@@ -269,5 +279,5 @@ leave() {
     mv -f "$JOURNAL.new" "$JOURNAL"
   done
   rm -rf "$STATE"
-  say 'The host has left. What was there before the join is there again.'
+  say "The host has left. If its Node is still there, remove it: gardenlet node remove $SHOOT $HOST_NAME"
 }

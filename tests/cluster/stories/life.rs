@@ -86,6 +86,11 @@ pub(crate) fn has_a_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::run_a_pod(lab, scene)
 }
 
+/// A host joins by the printed script.
+pub(crate) fn has_a_host_that_joins(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::script::joins(lab, scene)
+}
+
 pub(crate) fn uses_its_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::is_used(lab, scene)
 }

@@ -135,6 +135,8 @@ pub(crate) enum Needs {
     NewestVersion,
     /// Fresh clusters, a host with systemd, and Gardener's agent of a node.
     SystemHost,
+    /// The same, for a Shoot whose nodes are such hosts.
+    JoiningHost,
     /// A node, and the program of an extension.
     Extension,
     /// Fresh clusters, and Gardener's own programs.
@@ -192,6 +194,7 @@ impl Story {
                 next.or_else(|| environment.missing_newest())
             }
             Needs::SystemHost => environment.missing_system_host(),
+            Needs::JoiningHost => environment.missing_nodes().or_else(|| environment.missing_system_host()),
             Needs::Extension => environment.missing_extension(),
             Needs::Gardener => environment.missing_gardener(),
             Needs::GardenerAndControlPlane => {

@@ -73,6 +73,12 @@ pub(crate) const STORIES: &[Story] = &[
         (State::Seed, None),
         life::has_a_host,
     ),
+    act(
+        (Part::Run, Needs::JoiningHost),
+        "Shoot: a host joins by the script that the agent prints",
+        (State::Seed, None),
+        life::has_a_host_that_joins,
+    ),
     run(
         "a host with systemd boots, pulls an image through a mirror, and keeps its files",
         Needs::SystemHost,

@@ -29,6 +29,7 @@ pub(super) mod days;
 pub(crate) mod moving;
 pub(super) mod pair;
 pub(super) mod restarts;
+pub(super) mod script;
 pub(super) mod versions;
 
 /// The type of infrastructure in `packaging/edge-hosts`, and the name of its binding.
@@ -190,9 +191,9 @@ fn serves(owner: &Owner<'_>) -> Result<()> {
     wait::until("the account of pods", ACCOUNT_WITHIN_S, || {
         owner.kubectl(&["get", "serviceaccount", "default"]).map(Some)
     })?;
-    // The kubelet has the image of each node, and pulls nothing.
+    // A host that was set up by hand has the image, and another one pulls it.
     let image = format!("--image={}", image::SERVE);
-    owner.kubectl(&["run", "served", &image, "--image-pull-policy=Never", "--port=8080"])?;
+    owner.kubectl(&["run", "served", &image, "--image-pull-policy=IfNotPresent", "--port=8080"])?;
     runs(owner, "served")?;
     let log = wait::until("the log of the pod", POD_READY_WITHIN_S, || {
         owner.kubectl(&["logs", "served"]).map(Some)
@@ -281,7 +282,7 @@ fn forwards_a_port(lab: &Lab, owner: &Owner<'_>) -> Result<()> {
 /// CoreDNS knows the name of a Service, kube-proxy its address, and a command runs in a pod.
 fn finds_a_service(owner: &Owner<'_>) -> Result<()> {
     owner.kubectl(&["expose", "pod", "served", "--port=80", "--target-port=8080"])?;
-    owner.kubectl(&["run", "tools", &format!("--image={}", image::TOOLS), "--image-pull-policy=Never"])?;
+    owner.kubectl(&["run", "tools", &format!("--image={}", image::TOOLS), "--image-pull-policy=IfNotPresent"])?;
     let ask = ["exec", "tools", "--", "/bin/busybox", "wget", "-q", "-O", "-", "http://served.default/"];
     wait::until("the answer of a Service", NAME_WITHIN_S, || {
         let answer = owner.kubectl(&ask)?;
