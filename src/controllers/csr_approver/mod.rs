@@ -36,7 +36,7 @@ const LATER: Duration = Duration::from_secs(30);
 /// After so many looks at open requests, nobody waits for them.
 const LOOKS_MAX: u32 = 30;
 /// How often at other times. Certificates are renewed weeks before they end.
-const SELDOM: Duration = Duration::from_secs(180);
+const SELDOM: Duration = Duration::from_secs(900);
 /// How often the cluster of a Shoot is tried that is not served.
 const UNSERVED: Duration = Duration::from_secs(10);
 /// The label of a control plane's namespace with the type of the Shoot's infrastructure.

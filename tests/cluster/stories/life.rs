@@ -91,6 +91,11 @@ pub(crate) fn has_a_host_that_joins(lab: &mut Lab, scene: &mut Scene) -> Result<
     hosts::script::joins(lab, scene)
 }
 
+/// The same host is off for a while, leaves, and joins again.
+pub(crate) fn has_a_host_that_leaves(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    hosts::script::stays_and_leaves(lab, scene)
+}
+
 pub(crate) fn uses_its_host(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     hosts::is_used(lab, scene)
 }

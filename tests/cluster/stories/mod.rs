@@ -137,6 +137,8 @@ pub(crate) enum Needs {
     SystemHost,
     /// The same, for a Shoot whose nodes are such hosts.
     JoiningHost,
+    /// The same, with the programs that only long runs have.
+    WholeJoiningHost,
     /// A node, and the program of an extension.
     Extension,
     /// Fresh clusters, and Gardener's own programs.
@@ -194,6 +196,9 @@ impl Story {
                 next.or_else(|| environment.missing_newest())
             }
             Needs::SystemHost => environment.missing_system_host(),
+            Needs::WholeJoiningHost => {
+                environment.missing_whole_nodes().or_else(|| environment.missing_system_host())
+            }
             Needs::JoiningHost => environment.missing_nodes().or_else(|| environment.missing_system_host()),
             Needs::Extension => environment.missing_extension(),
             Needs::Gardener => environment.missing_gardener(),

@@ -294,6 +294,12 @@ pub(crate) const STORIES: &[Story] = &[
     ),
     in_node("Shoot: it is deleted with everything in it", (State::Extended, None), life::is_deleted),
     act(
+        (Part::Shoots, Needs::WholeJoiningHost),
+        "Shoot: a host that joined comes back after it was off, leaves no trace, and joins again",
+        (State::Seed, None),
+        life::has_a_host_that_leaves,
+    ),
+    act(
         (Part::Shoots, Needs::WholeNodes),
         "Shoot: its owner uses a pod on a host in every way",
         (State::Seed, Some(State::OnHost)),

@@ -16,6 +16,7 @@ use crate::failure::Result;
 use crate::host::Host;
 use crate::image;
 use crate::lab::Lab;
+use crate::mirror::Mirror;
 use crate::site::Site;
 use crate::stories::backups;
 use crate::wait;
@@ -71,6 +72,8 @@ pub(crate) struct Scene {
     pub(crate) agent: Agent,
     /// The node of the Shoot with a pool.
     pub(super) host: Option<Host>,
+    /// The mirror from which hosts pull their images.
+    pub(super) mirror: Option<Mirror>,
     _playing: Option<Playing>,
     pub(super) peer: Garden,
     pub(super) site: Site,
@@ -122,7 +125,19 @@ impl Scene {
         })?;
         let before = end::look(lab)?;
         let (state, version) = (State::Seed, image::API_SERVER.version());
-        Ok(Self { state, audit, garden, before, version, agent, host: None, _playing: playing, peer, site })
+        Ok(Self {
+            state,
+            audit,
+            garden,
+            before,
+            version,
+            agent,
+            host: None,
+            mirror: None,
+            _playing: playing,
+            peer,
+            site,
+        })
     }
 
     /// Whether it continues to run in a garden of that kind, in that state.

@@ -282,7 +282,12 @@ fn forwards_a_port(lab: &Lab, owner: &Owner<'_>) -> Result<()> {
 /// CoreDNS knows the name of a Service, kube-proxy its address, and a command runs in a pod.
 fn finds_a_service(owner: &Owner<'_>) -> Result<()> {
     owner.kubectl(&["expose", "pod", "served", "--port=80", "--target-port=8080"])?;
-    owner.kubectl(&["run", "tools", &format!("--image={}", image::TOOLS), "--image-pull-policy=IfNotPresent"])?;
+    owner.kubectl(&[
+        "run",
+        "tools",
+        &format!("--image={}", image::TOOLS),
+        "--image-pull-policy=IfNotPresent",
+    ])?;
     let ask = ["exec", "tools", "--", "/bin/busybox", "wget", "-q", "-O", "-", "http://served.default/"];
     wait::until("the answer of a Service", NAME_WITHIN_S, || {
         let answer = owner.kubectl(&ask)?;

@@ -1,17 +1,18 @@
 //! A host joins by the script that the agent prints: with systemd, containerd, the real kubelet and Gardener's agent of a node.
 
 use std::collections::BTreeSet;
+use std::process::Output;
 
-use gardenlet::api::gardener::SHOOT;
-use gardenlet::api::meta::Key;
-use serde_json::{Value, json};
+use serde_json::json;
 
+use super::super::owner::Owner;
 use super::super::scene::Scene;
-use super::super::{ask_for_another, succeeded};
-use super::{HOSTS, IN_SEED, POOL, apply_files, is_served, is_well, pool, serves};
-use crate::failure::{Failure, Result, ensure};
+use super::super::{PROJECT, ask_for_another, succeeded};
+use super::{ANSWER, ANSWER_PATH, HOSTS, IN_SEED, POD_READY_WITHIN_S, POOL};
+use super::{apply_files, is_served, is_well, pool, readiness, serves};
+use crate::failure::{Failure, Result, ensure, equal};
 use crate::host;
-use crate::image;
+use crate::image::{self, Component};
 use crate::lab::Lab;
 use crate::machine::Cable;
 use crate::mirror::Mirror;
@@ -19,27 +20,76 @@ use crate::stories::steps;
 use crate::systemd::{SystemHost, SystemHostSettings};
 use crate::wait;
 
-/// A host whose name has capital letters in the command.
 const SHED: SystemHostSettings = SystemHostSettings {
     name: "shed",
     cable: Cable { name: "shed", inside: "10.67.0.1", outside: "10.67.0.2" },
     memory_mb: None,
 };
-const NODE_READY_WITHIN_S: u64 = 60;
-const TOKEN_GONE_WITHIN_S: u64 = 60;
+const NODE_READY_WITHIN_S: u64 = 120;
+const TOKEN_GONE_WITHIN_S: u64 = 120;
+/// From the start of the script to a node that is ready, with images on the next machine.
+const READY_IN_S: f64 = 60.0;
 /// The images that agents of nodes and kubelets pull.
-const PULLED: [image::Component; 5] =
+const PULLED: [Component; 5] =
     [image::NODE_AGENT, image::KUBELET, image::TUNNEL_AGENT, image::PROXY, image::DNS];
+/// What an owner has on a host: files with their digests, rules of the packet filter, links, and mounts that no unit makes.
+const STATE: &str = "cd / && find etc opt -type f ! -name '*.pyc' -exec md5sum {} + | sort -k2; find etc opt -type l -printf '%p %l\\n' | sort; \
+     iptables-save 2>/dev/null | grep -E '^(-A|:|\\*)' | sed 's/ \\[.*//'; ip -o link | cut -d: -f2; \
+     cut -d' ' -f2 /proc/mounts | grep -E '^/var/lib/kubelet/|^/run/containerd' || true";
 
-/// The script makes a node of a host, on which a pod runs.
+/// The script makes a node of a host, on which a pod runs. The normal run has no metrics-server.
 pub(crate) fn joins(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let host = prepare(lab, scene, &PULLED)?;
+    let script = print(scene, &[])?;
+    join(lab, scene, &host, &script)?;
+    serves(&scene.owner(lab, POOL)?)?;
+    ask_for_another(&scene.garden, POOL)?;
+    succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Reconcile"))?;
+    super::goes(lab, scene)
+}
+
+/// A node comes back by itself after its host was off. It leaves no trace on the host, which then joins again.
+pub(crate) fn stays_and_leaves(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
+    let images = [&PULLED[..], &[image::METRICS_SERVER]].concat();
+    let mut host = prepare(lab, scene, &images)?;
+    let before = host.run(&["sh", "-c", STATE])?;
+    let script = print(scene, &[])?;
+    join(lab, scene, &host, &script)?;
+    serves(&scene.owner(lab, POOL)?)?;
+    is_well(&scene.garden)?;
+    let again = wait::now();
+    host.power_off()?;
+    host.power_on(lab)?;
+    comes_back(lab, scene, "a power cut")?;
+    host.reboot(lab)?;
+    comes_back(lab, scene, "a reboot")?;
+    println!("       {:6.1} s  until it was back twice", wait::seconds_since(again));
+    let refused = scene.agent.command(&["node", "script", &shoot(), host::POOL, "--name=shed"]);
+    ensure(refused.is_err_and(|why| why.to_string().contains("--rejoin")), || {
+        "a second host gets a token for the node".to_owned()
+    })?;
+    leaves(&host, &script)?;
+    equal("what the owner has on the host", &host.run(&["sh", "-c", STATE])?, &before)?;
+    leaves(&host, &script)?;
+    let script = print(scene, &["--rejoin"])?;
+    join(lab, scene, &host, &script)?;
+    drop(host);
+    super::goes(lab, scene)
+}
+
+fn shoot() -> String {
+    format!("{PROJECT}/{}", POOL.0)
+}
+
+/// A Shoot with a pool, and a host that can pull images.
+fn prepare(lab: &mut Lab, scene: &mut Scene, images: &[Component]) -> Result<SystemHost> {
     let mirror = Mirror::start(lab)?;
-    let registries = offer(lab, &mirror)?;
+    let registries = offer(lab, &mirror, images)?;
     scene.import(lab, &IN_SEED)?;
     scene.agent.reconfigure(|config| {
         config["edge"]["hosts"] = json!({"types": [HOSTS]});
-        let all =
-            registries.iter().map(|host| json!({"host": host, "mirrors": [mirror.url()], "insecure": true}));
+        let mirrors = [mirror.url()];
+        let all = registries.iter().map(|host| json!({"host": host, "mirrors": mirrors, "insecure": true}));
         config["edge"]["registries"] = all.collect();
     })?;
     steps::ready(lab, &mut scene.agent)?;
@@ -51,43 +101,15 @@ pub(crate) fn joins(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     host.connect_pods("100.96.0.0/24")?;
     host.write("/etc/resolv.conf", "nameserver 10.67.0.1\n")?;
     // The modules of the kernel are those of this machine.
-    let stand_in = "printf '#!/bin/sh\\n' >/usr/local/sbin/modprobe\nchmod 755 /usr/local/sbin/modprobe\n";
-    host.run_script(stand_in)?;
-    let shoot = format!("{}/{}", super::super::PROJECT, POOL.0);
-    let script = scene.agent.command(&["node", "script", &shoot, host::POOL, "--name=SHED", "--ttl=10m"])?;
-    println!("                 the script has {} bytes", script.len());
-    let began = wait::now();
-    let output = host.run_script(&script)?;
-    let said =
-        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure(output.status.success(), || format!("the script: {said}"))?;
-    println!("       {:6.1} s  until the script ended", wait::seconds_since(began));
-    let owner = scene.owner(lab, POOL)?;
-    wait::until("the node to be ready", NODE_READY_WITHIN_S, || {
-        Ok::<_, Failure>((super::readiness(&owner, SHED.name)? == "True").then_some(()))
-    })?;
-    println!("       {:6.1} s  until the node was ready", wait::seconds_since(began));
-    wait::until("the end of the token", TOKEN_GONE_WITHIN_S, || {
-        let secrets = ["get", "secret", "--namespace=kube-system", "--output=name"];
-        let tokens = ["--field-selector=type=bootstrap.kubernetes.io/token"];
-        let left = owner.kubectl(&[&secrets[..], &tokens].concat())?;
-        if left.is_empty() { Ok(Some(())) } else { Err(Failure::new(format!("left are {left}"))) }
-    })?;
-    println!("       {:6.1} s  until the token was gone", wait::seconds_since(began));
-    serves(&owner)?;
-    drop(owner);
-    ask_for_another(&scene.garden, POOL)?;
-    succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Reconcile"))?;
-    is_well(&scene.garden)?;
-    let found = scene.garden.get::<Value>(&SHOOT, &Key::new(super::super::PROJECT, POOL.0))?;
-    ensure(found["status"]["lastErrors"].is_null(), || found["status"]["lastErrors"].to_string())?;
-    super::goes(lab, scene)
+    host.run_script("printf '#!/bin/sh\\n' >/usr/local/sbin/modprobe\nchmod 755 /usr/local/sbin/modprobe\n")?;
+    scene.mirror = Some(mirror);
+    Ok(host)
 }
 
 /// Offers what hosts pull. Returns the registries that the images are named after.
-fn offer(lab: &Lab, mirror: &Mirror) -> Result<BTreeSet<String>> {
+fn offer(lab: &Lab, mirror: &Mirror, images: &[Component]) -> Result<BTreeSet<String>> {
     let mut registries = BTreeSet::new();
-    for component in PULLED {
+    for component in images {
         registries.insert(mirror.add(&component.image(&lab.environment)?)?);
     }
     let [mut pause, serve] = image::basic(&lab.environment, &lab.state)?;
@@ -96,4 +118,59 @@ fn offer(lab: &Lab, mirror: &Mirror) -> Result<BTreeSet<String>> {
         registries.insert(mirror.add(image)?);
     }
     Ok(registries)
+}
+
+/// The script for the host, whose name its owner writes with capital letters.
+fn print(scene: &Scene, more: &[&str]) -> Result<String> {
+    let (shoot, name) = (shoot(), format!("--name={}", SHED.name.to_uppercase()));
+    let words = ["node", "script", &shoot, host::POOL, &name, "--ttl=10m"];
+    scene.agent.command(&[&words[..], more].concat())
+}
+
+/// Runs the script until the host is a node that all pods may come to, and its token is gone.
+fn join(lab: &Lab, scene: &Scene, host: &SystemHost, script: &str) -> Result<()> {
+    let began = wait::now();
+    succeeds("the script", &host.run_script(script)?)?;
+    let owner = scene.owner(lab, POOL)?;
+    wait::until("the node to be ready", NODE_READY_WITHIN_S, || is_ready(&owner))?;
+    wait::measured(
+        "seconds from the script to a node that is ready",
+        wait::seconds_since(began),
+        READY_IN_S,
+    )?;
+    wait::until("the end of the token", TOKEN_GONE_WITHIN_S, || {
+        let secrets = ["get", "secret", "--namespace=kube-system", "--output=name"];
+        let tokens = ["--field-selector=type=bootstrap.kubernetes.io/token"];
+        let left = owner.kubectl(&[&secrets[..], &tokens].concat())?;
+        if left.is_empty() { Ok(Some(())) } else { Err(Failure::new(format!("left are {left}"))) }
+    })?;
+    println!("       {:6.1} s  until it was open to all pods", wait::seconds_since(began));
+    Ok(())
+}
+
+fn is_ready(owner: &Owner<'_>) -> Result<Option<()>> {
+    Ok((readiness(owner, SHED.name)? == "True").then_some(()))
+}
+
+fn succeeds(what: &str, output: &Output) -> Result<()> {
+    let said = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+    ensure(output.status.success(), || format!("{what}: {}", said.concat()))
+}
+
+/// The node is ready again, and its pod answers through the tunnel.
+fn comes_back(lab: &Lab, scene: &Scene, what: &str) -> Result<()> {
+    let (owner, began) = (scene.owner(lab, POOL)?, wait::now());
+    wait::until(&format!("the pod to answer after {what}"), POD_READY_WITHIN_S, || {
+        let answer = owner.kubectl(&["get", "--raw", ANSWER_PATH])?;
+        Ok::<_, Failure>(answer.contains(ANSWER).then_some(()))
+    })?;
+    wait::until("the node to be ready", NODE_READY_WITHIN_S, || is_ready(&owner))?;
+    println!("       {:6.1} s  until the pod answered after {what}", wait::seconds_since(began));
+    Ok(())
+}
+
+/// The script removes what it and the agent of the node have written.
+fn leaves(host: &SystemHost, script: &str) -> Result<()> {
+    host.write("/root/join.sh", script)?;
+    succeeds("the removal", &host.run_script("sh /root/join.sh --uninstall\nrm /root/join.sh\n")?)
 }
