@@ -47,7 +47,7 @@ pub(crate) struct ShootFacts {
     pub(crate) kubelet: Value,
     /// The name of the Secret that nodes read.
     pub(crate) key: String,
-    /// Hosts of images, each with the URL of its mirror, with a space between them.
+    /// Registries of images, each with the URL of its mirror, with a space between them.
     pub(crate) registries: Vec<String>,
     /// The user data of the pool.
     pub(crate) user_data: String,
@@ -74,7 +74,7 @@ impl ShootFacts {
             let _ = writeln!(script, "{name}={}", quoted(&value));
         }
         for part in PARTS {
-            script.push_str(&packed_text(&format!("script/{part}")));
+            script.push_str(&stripped(&packed_text(&format!("script/{part}"))));
         }
         let user_data = self
             .user_data
@@ -121,6 +121,12 @@ impl ShootFacts {
         };
         (address.trim_matches(['[', ']']).to_owned(), port.to_owned())
     }
+}
+
+/// A part without comments, indentation and empty lines. None of its texts has several lines that begin so.
+fn stripped(part: &str) -> String {
+    let lines = part.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// The memory that pods cannot have.
@@ -188,7 +194,7 @@ mod tests {
         ] {
             assert!(script.lines().any(|known| known == line), "{line}");
         }
-        assert!(script.len() < 64 << 10, "{} bytes", script.len());
+        assert!(script.len() < 48 << 10, "{} bytes", script.len());
         assert!(!script.contains("<<BOOTSTRAP_TOKEN>>") && !script.contains("<<MACHINE_NAME>>"));
     }
 

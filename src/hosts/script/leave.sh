@@ -173,7 +173,9 @@ restore_sysctls() {
     first_line "/proc/sys/$sysctl_key"
     # A value of several numbers has tabs in the kernel.
     # shellcheck disable=SC2086
-    [ -z "$sysctl_old" ] || [ "$(echo $first)" != "$(echo $sysctl_value)" ] || printf '%s\n' "$sysctl_old" >"/proc/sys/$sysctl_key" 2>/dev/null || true
+    if [ -n "$sysctl_old" ] && [ "$(echo $first)" = "$(echo $sysctl_value)" ]; then
+      printf '%s\n' "$sysctl_old" >"/proc/sys/$sysctl_key" 2>/dev/null || true
+    fi
   done <"$pool_sysctls"
 }
 

@@ -39,7 +39,9 @@ main() {
     shift
   done
   if [ "$mode" != leave ] && [ "$(date +%s)" -ge "$EXPIRES" ]; then
-    printf '%s\n' "error: this script has expired by the clock of this host, which says $(date -u '+%Y-%m-%d %H:%M:%S UTC'), so print it again with \`gardenlet node script $SHOOT $POOL --name $HOST_NAME\`." >&2
+    now=$(date -u '+%Y-%m-%d %H:%M:%S UTC')
+    printf 'error: this script has expired by the clock of this host, which says %s, so print it again with `%s`.\n' \
+      "$now" "gardenlet node script $SHOOT $POOL --name $HOST_NAME" >&2
     exit 1
   fi
   [ "$(id -u)" = 0 ] || die 'user' 'this script needs root' 'Run it with sudo'
