@@ -13,6 +13,7 @@ use crate::osc::{self, NodeImages, NodePool, NodeSources, PoolConfig};
 use crate::shoot::has_foreign_workers;
 use crate::shoot::pools::POOL;
 use crate::shoot::rotation::{CA_KUBELET, SSH_KEYPAIR};
+use crate::shoot::view::dns_addresses;
 
 use super::cloud_provider;
 use super::objects::{Desired, Leaving, ObjectRow, trigger};
@@ -77,7 +78,7 @@ fn configs(work: &Work) -> Result<Vec<Desired>, Failed> {
         let texts = all.filter_map(|pair| pair.get("id_rsa.pub"));
         texts.map(|key| String::from_utf8_lossy(key).into_owned()).collect::<Vec<_>>()
     });
-    let (dns, profile) = (work.view.dns_addresses(), &work.inputs.profile["spec"]);
+    let (dns, profile) = (dns_addresses(&work.view.services), &work.inputs.profile["spec"]);
     let mut all = Vec::new();
     for pool in pools(work) {
         let image = |name| work.env.images.find_for(name, pool.version(), pool.architecture());

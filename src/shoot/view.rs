@@ -305,16 +305,6 @@ impl ShootView {
         self.services.iter().filter_map(|range| Cidr::parse(range)).map(|range| range.nth(1)).collect()
     }
 
-    /// The tenth addresses of its Service ranges, at which its DNS servers answer.
-    pub(crate) fn dns_addresses(&self) -> Vec<String> {
-        const PLACE: u32 = 10;
-        self.services
-            .iter()
-            .filter_map(|range| Cidr::parse(range))
-            .map(|range| range.nth(PLACE).to_string())
-            .collect()
-    }
-
     /// The issuer of tokens whose public keys the garden publishes, if the Shoot requests it and the garden
     /// has a host for it.
     pub(crate) fn managed_issuer(&self) -> Option<String> {
@@ -333,6 +323,13 @@ impl ShootView {
         let provider = text(&self.kubernetes["kubeAPIServer"]["encryptionConfig"]["provider"]["type"]);
         if provider.is_empty() { "aescbc" } else { provider }
     }
+}
+
+/// The tenth addresses of ranges of Services, at which the DNS servers of a Shoot answer.
+pub(crate) fn dns_addresses(services: &[String]) -> Vec<String> {
+    const PLACE: u32 = 10;
+    let ranges = services.iter().filter_map(|range| Cidr::parse(range));
+    ranges.map(|range| range.nth(PLACE).to_string()).collect()
 }
 
 /// The rotation of CAs. Nodes stay while a Shoot is hibernated or moves, and cannot follow: their old CA stays trusted until a

@@ -67,6 +67,7 @@ LANES = {
     "boards": [Counted("boards", ["cross/try", *BOARDS])],
     "sizes": [Counted("bench", ["tests/bench/run", "--short"])],
     "packages": [Counted("packages", ["tests/packaging/run"])],
+    "hosts": [Counted("hosts", ["tests/hosts/run"])],
     "cluster": [cluster("run")],
 }
 
@@ -87,6 +88,7 @@ PARTS = {
     "random": [Counted("mutate", ["mutate"]), Counted("soak", ["soak"]), Counted("oracle", ["oracle"], needs=HELM)],
     "sizes": [Counted("bench", ["tests/bench/run", "--long"])],
     "packages": [Counted("packages", ["tests/packaging/run", "--long"])],
+    "hosts": [Counted("hosts", ["tests/hosts/run", "--long"])],
     "servers": [cluster("servers")],
     "seed": [cluster("seed")],
     "shoots": [cluster("shoots")],

@@ -79,7 +79,7 @@ pub(crate) const STORIES: &[Story] = &[
         (State::Seed, None),
         life::has_a_host_that_joins,
     ),
-    run(
+    servers(
         "a host with systemd boots, pulls an image through a mirror, and keeps its files",
         Needs::SystemHost,
         system_host::lives,

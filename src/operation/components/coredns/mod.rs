@@ -12,9 +12,9 @@ use crate::components::content::push;
 use crate::components::exposure::PORT;
 use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::format::cidr::Cidr;
 use crate::format::time::rfc3339;
 use crate::shoot::pools::Pool;
+use crate::shoot::view::dns_addresses;
 
 use super::super::facts::Facts;
 use super::super::requests;
@@ -27,8 +27,6 @@ use super::{managed_resource, system_pods};
 /// The name of the Deployment, and of its image.
 const NAME: &str = "coredns";
 const MANAGED_RESOURCE: &str = "shoot-core-coredns";
-/// The place of its address in each range of Services.
-const ADDRESS: u32 = 10;
 /// The annotation of pods with the time of the last request for new ones.
 const RESTARTED_AT: &str = "gardener.cloud/restarted-at";
 /// The domain of the cluster.
@@ -125,8 +123,7 @@ fn objects(input: &DnsInput<'_>) -> Managed {
 }
 
 fn set_addresses(spec: &mut Value, services: &[String]) {
-    let ranges = services.iter().filter_map(|range| Cidr::parse(range));
-    let addresses: Vec<String> = ranges.map(|range| range.nth(ADDRESS).to_string()).collect();
+    let addresses = dns_addresses(services);
     spec["clusterIP"] = json!(addresses.first());
     spec["clusterIPs"] = json!(addresses);
     if addresses.len() > 1 {
