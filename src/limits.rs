@@ -155,11 +155,14 @@ pub(crate) const SHOOT_NAME_BYTES_MAX: usize = 253;
 /// Nodes of a Shoot that are looked at. Further ones are ignored.
 pub(crate) const SHOOT_NODES_MAX: usize = 1_000;
 
-/// Open certificate requests of a Shoot that one look answers. Further ones wait for the next look.
+/// Open certificate requests of a Shoot that one look answers, the newest of each user. Further ones wait for the next look.
 pub(crate) const SHOOT_REQUESTS_MAX: usize = 200;
 
-/// The same of one user: looks are two seconds apart, so these are five answers per second.
-pub(crate) const SHOOT_REQUESTS_OF_USER_MAX: usize = 10;
+/// Older requests of the same user that one look deletes. Looks are two seconds apart, so these are five per second.
+pub(crate) const SHOOT_REQUESTS_SUPERSEDED_MAX: usize = 10;
+
+/// The length of a certificate request in a Shoot that is read, in base64. Those of nodes have less than a kilobyte.
+pub(crate) const SHOOT_REQUEST_BYTES_MAX: usize = 16 << 10;
 
 /// Objects of a kind in a Shoot that one list may find to be well. Further ones are read one by one.
 pub(crate) const SHOOT_SURVEY_OBJECTS_MAX: usize = 1_000;

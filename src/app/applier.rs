@@ -452,7 +452,14 @@ impl ApplierPart {
         let serving = ShootServing::new(seed.clone(), connector, served.clone(), resources, managed, spaces);
         serving::add(serving, &mut group);
         let host_types = shared.settings.edge.host_types.clone();
-        csr_approver::add(CsrApprover::new(seed.clone(), served.clone(), hosts_of, host_types), &mut group);
+        let approver = CsrApprover::new(
+            seed.clone(),
+            served.clone(),
+            hosts_of,
+            shared.managed.store().clone(),
+            host_types,
+        );
+        csr_approver::add(approver, &mut group);
         shoot_tokens::add(seed, served, &shared.tokens.secrets, &shared.tokens.pace, &mut group);
         Shoots { group, stop, is_over }
     }

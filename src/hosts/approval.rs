@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 
 use crate::api::meta::Key;
+use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedSet;
 use crate::pki::requested::RequestedCertificate;
 
@@ -32,6 +33,8 @@ pub(crate) struct NodeRequest {
     /// The user who made it.
     pub(crate) username: String,
     pub(crate) usages: Vec<String>,
+    /// When it was made.
+    pub(crate) made: Option<Timestamp>,
     /// What it asks for; none if it cannot be read.
     pub(crate) asked: Option<RequestedCertificate>,
 }
@@ -43,6 +46,8 @@ pub(crate) struct JoinToken {
     pub(crate) host: String,
     /// The uid of the Node whose place the host takes; empty if there was none.
     pub(crate) replaces: String,
+    /// When it was made.
+    pub(crate) made: Option<Timestamp>,
 }
 
 /// A Node of the Shoot.
@@ -54,18 +59,31 @@ pub(crate) struct JoinedNode {
     pub(crate) addresses: SortedSet<IpAddr>,
 }
 
+impl JoinedNode {
+    /// Whether a server under the names that are asked for could be taken for its kubelet.
+    pub(crate) fn has_one_of(&self, asked: &RequestedCertificate) -> bool {
+        asked.dns.iter().any(|name| self.names.contains(name))
+            || asked.addresses.iter().any(|address| self.addresses.contains(address))
+    }
+}
+
 /// Where tokens and nodes are found.
 pub(crate) trait Joins {
     /// The token with this id, if it was made for a host. Errors: it is unknown now.
     fn token(&self, id: &str) -> Result<Option<JoinToken>, String>;
     /// The Node of this name. Errors: it is unknown now.
     fn node(&self, name: &str) -> Result<Option<JoinedNode>, String>;
+    /// Another Node than this one that has a name or an address which is asked for. Errors: it is unknown now.
+    fn other_with(&self, name: &str, asked: &RequestedCertificate) -> Result<Option<String>, String>;
 }
 
 /// What becomes of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Judgement {
-    Approved,
+    Approved {
+        /// The host whose Node another host had before, if its agent asks.
+        replaces: Option<String>,
+    },
     /// With the reason, for people.
     Denied(String),
     /// It stays open, and is looked at again.
@@ -132,27 +150,49 @@ impl Wish {
     }
 }
 
+impl Judgement {
+    const APPROVED: Self = Self::Approved { replaces: None };
+}
+
+/// Whether a signer signs for nodes and their agents.
+pub(crate) fn is_of_nodes(signer: &str) -> bool {
+    [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].contains(&signer)
+}
+
 /// Decides what becomes of a request.
 pub(crate) fn judge(request: &NodeRequest, joins: &dyn Joins) -> Judgement {
-    let is_of_nodes = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].contains(&request.signer.as_str());
     let Some(asked) = request.asked.as_ref() else {
         // The API server has checked it, so it is one that this program cannot read.
-        return if is_of_nodes {
+        return if is_of_nodes(&request.signer) {
             Judgement::Open("it cannot be read".to_owned())
         } else {
             Judgement::Foreign
         };
     };
     let Some(wish) = Wish::of(request, asked) else { return Judgement::Foreign };
+    let mut token = None;
+    if let Some(id) = request.username.strip_prefix(TOKEN) {
+        match joins.token(id) {
+            Ok(Some(found)) => token = Some(found),
+            // Its owner has made it by other means.
+            Ok(None) => return Judgement::Foreign,
+            Err(why) => return Judgement::Open(why),
+        }
+    }
     let host = match wish.host(request, asked) {
         Ok(host) => host,
         Err(why) => return Judgement::Denied(why),
     };
-    if let Some(id) = request.username.strip_prefix(TOKEN) {
-        return if wish == Wish::KubeletServer {
-            Judgement::Denied("a bootstrap token gets no certificate of a server".to_owned())
-        } else {
-            by_token(&host, id, joins)
+    if let Some(token) = token {
+        return match wish {
+            Wish::KubeletServer => {
+                Judgement::Denied("a bootstrap token gets no certificate of a server".to_owned())
+            }
+            // Its script was printed again: the request is one of the token before.
+            _ if request.made < token.made => {
+                Judgement::Denied("it is older than the token of its host".to_owned())
+            }
+            _ => by_token(&host, &token, wish, joins),
         };
     }
     if request.username != asked.common_name {
@@ -162,20 +202,19 @@ pub(crate) fn judge(request: &NodeRequest, joins: &dyn Joins) -> Judgement {
         ));
     }
     match wish {
-        Wish::Agent => Judgement::Approved,
+        // A host whose Node was deleted has left.
+        Wish::Agent => match joins.node(&host) {
+            Ok(Some(_)) => Judgement::APPROVED,
+            Ok(None) => Judgement::Open(format!("node {host} does not exist")),
+            Err(why) => Judgement::Open(why),
+        },
         Wish::KubeletClient => Judgement::Foreign,
         Wish::KubeletServer => server(&host, asked, joins),
     }
 }
 
 /// A host that has no certificate yet asks with its token.
-fn by_token(host: &str, id: &str, joins: &dyn Joins) -> Judgement {
-    let token = match joins.token(id) {
-        Ok(Some(token)) => token,
-        // Its owner has made it by other means.
-        Ok(None) => return Judgement::Foreign,
-        Err(why) => return Judgement::Open(why),
-    };
+fn by_token(host: &str, token: &JoinToken, wish: Wish, joins: &dyn Joins) -> Judgement {
     if token.host != host {
         return Judgement::Denied(format!(
             "the token is for host {}, and the request for {host}",
@@ -186,7 +225,10 @@ fn by_token(host: &str, id: &str, joins: &dyn Joins) -> Judgement {
         Ok(Some(node)) if node.uid != token.replaces => Judgement::Denied(format!(
             "node {host} exists: print its script again with --rejoin if this host takes its place"
         )),
-        Ok(_) => Judgement::Approved,
+        Ok(node) => {
+            let replaces = node.filter(|_| wish == Wish::Agent).map(|_| host.to_owned());
+            Judgement::Approved { replaces }
+        }
         Err(why) => Judgement::Open(why),
     }
 }
@@ -203,7 +245,11 @@ fn server(host: &str, asked: &RequestedCertificate, joins: &dyn Joins) -> Judgem
     // A Node gets its addresses a moment after it was made, and others when its host moves.
     match names.or_else(|| addresses.map(ToString::to_string)) {
         Some(other) => Judgement::Open(format!("node {host} does not have the address {other}")),
-        None => Judgement::Approved,
+        None => match joins.other_with(host, asked) {
+            Ok(None) => Judgement::APPROVED,
+            Ok(Some(other)) => Judgement::Open(format!("node {other} has the same address")),
+            Err(why) => Judgement::Open(why),
+        },
     }
 }
 
@@ -215,6 +261,8 @@ pub(crate) fn token_key(id: &str) -> Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const MADE: Timestamp = Timestamp::from_unix(1_767_225_600);
 
     /// One token, `t`, and one node.
     struct Known {
@@ -237,6 +285,12 @@ mod tests {
             }
             Ok(self.node.clone().filter(|_| name == "h1"))
         }
+
+        fn other_with(&self, _: &str, asked: &RequestedCertificate) -> Result<Option<String>, String> {
+            let addresses = ["10.0.0.9".parse().unwrap()].into_iter().collect();
+            let other = JoinedNode { addresses, ..JoinedNode::default() };
+            Ok(other.has_one_of(asked).then(|| "h9".to_owned()))
+        }
     }
 
     fn asked(name: &str, organization: &str) -> RequestedCertificate {
@@ -253,6 +307,7 @@ mod tests {
             signer: signer.to_owned(),
             username: username.to_owned(),
             usages: vec!["digital signature".to_owned(), usage.to_owned()],
+            made: Some(MADE),
             asked: Some(asked),
         }
     }
@@ -266,13 +321,17 @@ mod tests {
     }
 
     fn known(replaces: &str, node: Option<JoinedNode>) -> Known {
-        Known { token: JoinToken { host: "h1".to_owned(), replaces: replaces.to_owned() }, node }
+        Known {
+            token: JoinToken { host: "h1".to_owned(), replaces: replaces.to_owned(), made: Some(MADE) },
+            node,
+        }
     }
 
     /// The word of the judgement, and its reason.
     fn word(request: &NodeRequest, known: &Known) -> String {
         match judge(request, known) {
-            Judgement::Approved => "approved".to_owned(),
+            Judgement::Approved { replaces: None } => "approved".to_owned(),
+            Judgement::Approved { replaces: Some(host) } => format!("approved in the place of {host}"),
             Judgement::Denied(why) => format!("denied: {why}"),
             Judgement::Open(why) => format!("open: {why}"),
             Judgement::Foreign => "foreign".to_owned(),
@@ -295,7 +354,7 @@ mod tests {
             (agent("h1", "system:bootstrap:away"), &free, "open: nobody answers"),
             (agent("h1", token), &taken, "denied: node h1 exists"),
             (kubelet("h1", token), &taken, "denied: node h1 exists"),
-            (agent("h1", token), &known("1", Some(node("1"))), "approved"),
+            (agent("h1", token), &known("1", Some(node("1"))), "approved in the place of h1"),
             (kubelet("h1", token), &known("1", Some(node("1"))), "approved"),
             // The host has taken the place already.
             (agent("h1", token), &known("1", Some(node("2"))), "denied: node h1 exists"),
@@ -305,6 +364,10 @@ mod tests {
             let found = word(&request, known);
             assert!(found.starts_with(expected), "{expected}: {found}: {request:?}");
         }
+        let early = NodeRequest { made: Some(Timestamp::from_unix(1_767_225_599)), ..agent("h1", token) };
+        assert_eq!(word(&early, &free), "denied: it is older than the token of its host");
+        let foreign = request(KUBELET_CLIENT, "system:bootstrap:other", asked("system:node:x", "other"));
+        assert_eq!(word(&foreign, &free), "foreign", "whatever it asks for");
     }
 
     #[test]
@@ -313,6 +376,7 @@ mod tests {
         let there = known("", Some(node("1")));
         let renewal = |user: &str| request(CLIENT, user, asked(&own, AGENTS));
         assert_eq!(word(&renewal(&own), &there), "approved");
+        assert_eq!(word(&renewal(&own), &known("", None)), "open: node h1 does not exist");
         assert!(word(&renewal(&format!("{AGENT}h2")), &there).starts_with("denied: "));
         assert!(word(&renewal("system:node:h1"), &there).starts_with("denied: "));
         let kubelet = request(KUBELET_CLIENT, "system:node:h1", asked("system:node:h1", NODES));
@@ -349,6 +413,10 @@ mod tests {
             let found = word(&request, &there);
             assert!(found.starts_with(expected), "{expected}: {found}");
         }
+        let addresses = ["10.0.0.9".parse().unwrap()].into_iter().collect();
+        let both = known("", Some(JoinedNode { addresses, ..node("1") }));
+        let stolen = server("system:node:h1", "h1", "h1", "10.0.0.9");
+        assert_eq!(word(&stolen, &both), "open: node h9 has the same address");
         let mut nameless = server("system:node:h1", "h1", "h1", "10.0.0.7");
         if let Some(asked) = &mut nameless.asked {
             (asked.dns, asked.addresses) = (Vec::new(), Vec::new());

@@ -126,7 +126,7 @@ mod tests {
         let mut unlabelled = daemons("r", &json!({}));
         unlabelled["spec"]["template"]["metadata"] = json!({});
         let mut waits = pod("p", "True");
-        waits["metadata"]["annotations"] = json!({format!("{WAITS_FOR_DRIVER}x"): "driver"});
+        waits["metadata"]["annotations"][format!("{WAITS_FOR_DRIVER}x")] = json!("driver");
         let all = [here, elsewhere, unlabelled];
         let none = Value::Null;
         let known = json!({"spec": {"drivers": [{"name": "driver"}]}});

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::components::archive::packed_text;
 use crate::format::quantity::Quantity;
@@ -34,7 +33,7 @@ pub(crate) struct ShootFacts {
     /// The CAs of the API server, in PEM.
     pub(crate) ca: String,
     /// The port of the tunnel at the same address, if there is one.
-    pub(crate) tunnel: Option<u64>,
+    pub(crate) tunnel: Option<u16>,
     /// The version of the kubelet.
     pub(crate) version: String,
     /// The ranges of nodes.
@@ -80,7 +79,9 @@ impl ShootFacts {
             .user_data
             .replace(osc::TOKEN_PLACEHOLDER, host.token)
             .replace(osc::NAME_PLACEHOLDER, host.name);
-        let _ = write!(script, "provider_part() {{\n  cat <<'{END}'\n{user_data}{END}\n}}\nmain \"$@\"\n");
+        let user_data = user_data.trim_end();
+        // As above.
+        let _ = write!(script, "provider_part() {{\n  cat <<'{END}'\n{user_data}\n{END}\n}}\nmain \"$@\"\n");
         script
     }
 
@@ -140,9 +141,9 @@ fn reserved_bytes(kubelet: &Value) -> i128 {
         + bytes(&kubelet["evictionHard"]["memoryAvailable"], KEPT_FREE)
 }
 
-/// Whether the kubelets of a pool accept swap.
+/// Whether the kubelets of a pool start on a host with swap.
 fn accepts_swap(kubelet: &Value) -> bool {
-    kubelet["failSwapOn"] == false && text(&kubelet["memorySwap"]["swapBehavior"]) != "NoSwap"
+    kubelet["failSwapOn"] == false
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::base::json::json;
 use crate::base::random;
 use crate::components::managed::sha256_hex;
 use crate::format::base64;
-use crate::format::time::rfc3339;
+use crate::format::time::{parse_rfc3339, rfc3339};
 
 use super::approval::JoinToken;
 
@@ -16,6 +16,8 @@ use super::approval::JoinToken;
 pub(crate) const HOST: &str = "edge.gardenlet/host";
 /// The annotation of the Secret with the uid of the Node whose place the host takes.
 const REPLACES: &str = "edge.gardenlet/replaces-node";
+/// The annotation of a Secret whose host has begun to take the place of a Node.
+pub(crate) const USED: &str = "edge.gardenlet/used";
 /// The annotation of a control plane's namespace that says until when hosts may join. Approvals are frequent until then.
 pub(crate) const JOINING: &str = "edge.gardenlet/hosts-join-until";
 const ID_CHARS: usize = 6;
@@ -49,8 +51,18 @@ pub(crate) fn host_of(secret: &Value) -> &str {
 /// What a Secret says about a token.
 pub(crate) fn read(secret: &Value) -> Option<JoinToken> {
     let host = host_of(secret);
-    let token = || JoinToken { host: host.to_owned(), replaces: annotation(secret, REPLACES).to_owned() };
+    let token = || JoinToken {
+        host: host.to_owned(),
+        replaces: annotation(secret, REPLACES).to_owned(),
+        made: parse_rfc3339(text(&secret["metadata"]["creationTimestamp"])).ok(),
+    };
     (!host.is_empty()).then(token)
+}
+
+/// When the token of a Secret expires.
+pub(crate) fn expiration(secret: &Value) -> Option<Timestamp> {
+    let text = base64::decode(text(&secret["data"]["expiration"]).as_bytes()).ok()?;
+    parse_rfc3339(str::from_utf8(&text).ok()?).ok()
 }
 
 impl NewToken<'_> {
@@ -91,7 +103,10 @@ mod tests {
         let (id, rest) = token.split_once('.').unwrap();
         assert_eq!((id.len(), rest.len()), (6, 16));
         assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{id}"));
-        assert_eq!(read(&secret), Some(JoinToken { host: "h1".to_owned(), replaces: "7".to_owned() }));
+        assert_eq!(
+            read(&secret),
+            Some(JoinToken { host: "h1".to_owned(), replaces: "7".to_owned(), made: None })
+        );
         let again = new.secret();
         assert_eq!(
             again.0["metadata"]["name"], secret["metadata"]["name"],
@@ -99,6 +114,7 @@ mod tests {
         );
         assert_ne!(again.1, token);
         assert_eq!(secret["data"]["expiration"], base64::encode(b"2026-01-01T00:00:00Z"));
+        assert_eq!(expiration(&secret), Some(new.until));
         assert_eq!(read(&json!({"metadata": {"name": "bootstrap-token-abcdef"}})), None);
     }
 }

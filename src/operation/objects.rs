@@ -208,7 +208,7 @@ impl Desired {
         let (seed, kind, name) = (&work.env.seed, &target.resource.kind, &target.key.name);
         let mut memory = ExtensionResourceState::default();
         if let Some(state) = &work.inputs.state {
-            // A pool has two objects of one kind and name, for different purposes.
+            // The states of a pool's objects also have their purpose.
             memory = state::extension_state(state, kind, name, content.spec["purpose"].as_str());
             state::create_resources(seed, work.plane(), state, &memory)?;
         }

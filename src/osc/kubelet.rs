@@ -88,7 +88,7 @@ pub(super) fn configuration(pool: NodePool<'_>, dns: &[String], memory: Option<&
     if !own["seccompDefault"].is_null() {
         configuration["seccompDefault"] = own["seccompDefault"].clone();
     }
-    if own["swapBehavior"].is_string() || own["memorySwap"]["swapBehavior"].is_string() {
+    if own["memorySwap"].is_object() {
         configuration["memorySwap"] = own["memorySwap"].clone();
     }
     configuration["clusterDNS"] = json!(dns);

@@ -254,7 +254,7 @@ mod tests {
             ca,
             kubelet_ca: b"kubelet",
             profile_ca: "",
-            ssh_keys: (!has_hosts).then_some(&keys),
+            ssh_keys: Some(&keys),
             dns: &dns,
             memory: Some("8Gi"),
             images: &images,

@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
-use x509_parser::prelude::{
-    FromDer as _, GeneralName, ParsedExtension, Pem, X509CertificationRequest, X509Name,
-};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509CertificationRequest, X509Name};
 
-use super::Error;
+use crate::format::base64;
+
+use super::{Error, key};
 
 const LABEL: &str = "CERTIFICATE REQUEST";
+/// The object identifier of the attribute with extensions.
+const EXTENSION_REQUEST: &str = "1.2.840.113549.1.9.14";
 
 /// What a request asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,13 +26,21 @@ pub(crate) struct RequestedCertificate {
 }
 
 impl RequestedCertificate {
-    /// Reads the first request of a PEM text. Errors: there is none, or it is malformed.
+    /// Reads a request in PEM. Errors: it is malformed, or its text is not the one that encodes it: another program could read another
+    /// request in such a text, and that one would be signed.
     pub(crate) fn parse(pem: &[u8]) -> Result<Self, Error> {
-        let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == LABEL);
-        let block = block.ok_or(Error::NoPem { label: LABEL })?;
         let malformed = |reason: String| Error::Malformed { what: "certificate request", reason };
-        let (_, request) = X509CertificationRequest::from_der(&block.contents)
-            .map_err(|error| malformed(error.to_string()))?;
+        let contents = contents(pem).ok_or(Error::NoPem { label: LABEL })?;
+        if key::pem(LABEL, &contents).as_bytes() != pem {
+            return Err(malformed("its text has more than one form".to_owned()));
+        }
+        let (rest, request) =
+            X509CertificationRequest::from_der(&contents).map_err(|error| malformed(error.to_string()))?;
+        let attributes = request.certification_request_info.iter_attributes();
+        let extensions = attributes.filter(|each| each.oid.to_id_string() == EXTENSION_REQUEST).count();
+        if !rest.is_empty() || extensions > 1 {
+            return Err(malformed("it has more than one content".to_owned()));
+        }
         let subject = &request.certification_request_info.subject;
         // The parser accepts names that it could not read completely.
         if !X509Name::from_der(subject.as_raw()).is_ok_and(|(rest, _)| rest.is_empty()) {
@@ -74,6 +84,14 @@ impl RequestedCertificate {
     }
 }
 
+/// The bytes of the only block in a text.
+fn contents(pem: &[u8]) -> Option<Vec<u8>> {
+    let text = str::from_utf8(pem).ok()?;
+    let body = text.strip_prefix(&format!("-----BEGIN {LABEL}-----\n"))?;
+    let body = body.strip_suffix(&format!("-----END {LABEL}-----\n"))?;
+    base64::decode(body.replace('\n', "").as_bytes()).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +126,40 @@ mod tests {
         assert_eq!(named.dns, ["h1"]);
         assert_eq!(named.addresses, ["10.0.0.7".parse::<IpAddr>().unwrap(), "fd00::1".parse().unwrap()]);
         assert!(named.has_others);
+    }
+
+    /// Go skips a block whose ends differ, and takes the next one.
+    #[test]
+    fn a_text_in_which_others_could_read_another_request_is_refused() {
+        let subject = |name: &str| Subject { common_name: name.to_owned(), ..Subject::default() };
+        let of = |name: &str| build(&subject(name), &PrivateKey::generate().unwrap()).unwrap().pem;
+        let (good, other) = (of("good"), of("other"));
+        assert_eq!(RequestedCertificate::parse(good.as_bytes()).unwrap().common_name, "good");
+        let broken_end = good.replace("END CERTIFICATE REQUEST", "END X");
+        for text in [
+            format!("{broken_end}{other}"),
+            format!("{good}{other}"),
+            format!("{other}{good}"),
+            format!("\n{good}"),
+            format!("text\n{good}"),
+            format!("{good}\n"),
+            good.replacen('\n', "\r\n", 1),
+            good.replacen("-----\n", "-----\nHeader: x\n\n", 1),
+            good.replace("CERTIFICATE REQUEST", "NEW CERTIFICATE REQUEST"),
+            good.trim_end().to_owned(),
+        ] {
+            assert!(RequestedCertificate::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_after_a_request_are_refused() {
+        let subject = Subject { common_name: "n".to_owned(), ..Subject::default() };
+        let pem = build(&subject, &PrivateKey::generate().unwrap()).unwrap().pem;
+        let mut der = contents(pem.as_bytes()).unwrap();
+        assert_eq!(key::pem(LABEL, &der), pem);
+        der.push(0);
+        assert!(RequestedCertificate::parse(key::pem(LABEL, &der).as_bytes()).is_err());
     }
 
     #[test]

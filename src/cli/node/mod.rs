@@ -10,26 +10,25 @@ use serde_json::Value;
 
 use super::unit::CommandEnvironment;
 use super::{Io, Variable, clusters, fail, help, print, refuse, report, say};
-use crate::api::core::{NAMESPACE, NODE, SECRET, SERVICE};
+use crate::api::core::{DEPLOYMENT, NAMESPACE, NODE, SECRET, SERVICE};
 use crate::api::extensions::{CLUSTER, OPERATING_SYSTEM_CONFIG, WORKER};
-use crate::api::meta::{Key, Metadata, text};
+use crate::api::meta::{Key, Metadata, Resource, text};
 use crate::base::clock::{Clock, Timestamp};
 use crate::base::error::chain;
 use crate::base::json::json;
 use crate::base::workers::Workers;
-use crate::components::exposure;
+use crate::components::{exposure, webhooks};
 use crate::config::Settings;
+use crate::config::settings::ResourceManager;
 use crate::format::base64;
-use crate::format::time::rfc3339;
+use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::hosts::script::{HostFacts, ShootFacts};
 use crate::hosts::token::{self, JOINING, NewToken};
 use crate::kube::{Client, DeleteParams, ListParams, Patch, RequestGates, Seed, Shoot};
 use crate::osc;
 use crate::shoot::client::{ShootConnector, ShootServers};
+use crate::shoot::has_foreign_workers;
 use arguments::{NodeCommand, ScriptArguments, parse};
-
-/// The port of the tunnel in the Service that exposes a Shoot.
-const TUNNEL: &str = "tunnel";
 
 /// Runs the command and returns the exit code.
 pub(super) fn main(
@@ -61,6 +60,8 @@ struct Place {
     shoot: Shoot,
     /// The namespace of its control plane.
     plane: String,
+    /// Until when other hosts may join.
+    joining: Option<Timestamp>,
     /// The Shoot, as the seed knows it.
     known: Value,
 }
@@ -73,6 +74,7 @@ fn script(
     variable: Variable<'_>,
 ) -> Result<String, String> {
     let place = find(asked, settings, variable)?;
+    check_approver(&place, settings)?;
     let (host, now) = (asked.host.as_str(), Clock::system().now());
     let replaces = replaced(&place.shoot, asked)?;
     let worker: Value =
@@ -88,16 +90,17 @@ fn script(
             names.collect::<Vec<_>>().join(", ")
         )
     })?;
-    let shoot = shoot_facts(&place, asked, pool, &mirrors(settings))?;
+    let shoot = shoot_facts(&place, asked, pool, settings)?;
     let until = now.plus(asked.ttl);
     let (secret, token) = NewToken { host, pool: &asked.pool, replaces: &replaces, until }.secret();
     write_token(&place, host, &secret, until)?;
     say(
         io,
         format_args!(
-            "Written: Secret {} in the Shoot; it is valid until {}.\n",
+            "Written: Secret {} in the Shoot, valid until {}, and annotation {JOINING} of namespace {} in the seed.\n",
             token::key(host),
-            rfc3339(until)
+            rfc3339(until),
+            place.plane
         ),
     );
     let host = HostFacts { name: host, address: &asked.address, token: &token, until, replaces: &replaces };
@@ -118,18 +121,25 @@ fn find(asked: &ScriptArguments, settings: &Settings, variable: Variable<'_>) ->
     let mut candidates = Vec::new();
     let end = format!("--{}", asked.shoot.name);
     seed.list_all::<Metadata>(&NAMESPACE, "", &role, &mut |space| {
-        candidates.extend(Some(space.metadata.name).filter(|name| name.ends_with(&end)));
+        candidates.extend(Some(space.metadata).filter(|space| space.name.ends_with(&end)));
     })
     .map_err(|error| format!("list the namespaces of the seed: {}", chain(&error)))?;
-    for plane in candidates {
-        let cluster: Value = required(&seed, &CLUSTER, &Key::cluster(plane.as_str()))?;
+    for space in candidates {
+        let plane = space.name;
+        let cluster = seed.find::<Value>(&CLUSTER, &Key::cluster(plane.as_str()));
+        // That of a namespace which is being deleted may be gone.
+        let Some(cluster) = cluster.map_err(|error| format!("read Cluster {plane}: {}", chain(&error)))?
+        else {
+            continue;
+        };
         let known = cluster["spec"]["shoot"].clone();
+        let joining = space.annotations.get(JOINING).and_then(|until| parse_rfc3339(until).ok());
         if text(&known["metadata"]["namespace"]) == asked.shoot.namespace {
             let servers = ShootServers::from_outside(RequestGates::new(&Workers::new(1)));
             let connector = ShootConnector::new(seed.clone(), options, &servers);
             let shoot =
                 connector.connect(&plane).map_err(|error| format!("reach the Shoot: {}", chain(&error)))?;
-            return Ok(Place { seed, shoot, plane, known });
+            return Ok(Place { seed, shoot, plane, joining, known });
         }
     }
     Err(format!(
@@ -138,7 +148,29 @@ fn find(asked: &ScriptArguments, settings: &Settings, variable: Variable<'_>) ->
     ))
 }
 
-fn required(client: &Client, resource: &crate::api::meta::Resource, key: &Key) -> Result<Value, String> {
+/// Errors: nobody would approve the certificates of the host.
+fn check_approver(place: &Place, settings: &Settings) -> Result<(), String> {
+    if has_foreign_workers(&place.known, &settings.edge.host_types) {
+        let kind = text(&place.known["spec"]["provider"]["type"]);
+        return Err(format!(
+            "edge.hosts.types of the configuration does not name {kind:?}, the type of the Shoot"
+        ));
+    }
+    let key = Key::new(place.plane.as_str(), webhooks::NAME);
+    let other = place.seed.find::<Value>(&DEPLOYMENT, &key);
+    let other = other.map_err(|error| format!("read Deployment {key}: {}", chain(&error)))?;
+    let runs = other.is_some_and(|other| other["spec"]["replicas"].as_i64().unwrap_or(1) > 0);
+    if runs || settings.edge.resource_manager == ResourceManager::External {
+        return Err(
+            "a gardener-resource-manager serves the Shoot, and approves certificates of machines only: let this agent serve it \
+             (edge.resourceManager)"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn required(client: &Client, resource: &Resource, key: &Key) -> Result<Value, String> {
     let found = client.find::<Value>(resource, key);
     let found = found.map_err(|error| format!("read {} {key}: {}", resource.kind, chain(&error)))?;
     found
@@ -163,12 +195,20 @@ fn replaced(shoot: &Client, asked: &ScriptArguments) -> Result<String, String> {
 fn write_token(place: &Place, host: &str, secret: &Value, until: Timestamp) -> Result<(), String> {
     let key = token::key(host);
     let failed = |error: crate::kube::Error| format!("write Secret {key}: {}", chain(&error));
+    let other = place.shoot.find::<Value>(&SECRET, &key).map_err(failed)?.unwrap_or_default();
+    if !other.is_null() && token::host_of(&other) != host {
+        return Err(format!(
+            "Secret {key} is the token of another: delete it, or choose another name for the host"
+        ));
+    }
     match place.shoot.delete(&SECRET, &key, &DeleteParams::default()) {
         Err(error) if !error.is_not_found() => return Err(failed(error)),
         _ => {}
     }
     place.shoot.create::<Value>(&SECRET, &key.namespace, secret).map_err(failed)?;
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {JOINING: rfc3339(until)}}}));
+    // The token of another host may live longer.
+    let last = place.joining.map_or(until, |other| other.max(until));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {JOINING: rfc3339(last)}}}));
     place
         .seed
         .patch_blindly(&NAMESPACE, &Key::cluster(place.plane.as_str()), &patch)
@@ -186,7 +226,7 @@ fn shoot_facts(
     place: &Place,
     asked: &ScriptArguments,
     pool: &Value,
-    mirrors: &[String],
+    settings: &Settings,
 ) -> Result<ShootFacts, String> {
     let (seed, plane) = (&place.seed, place.plane.as_str());
     let key = text(&pool["nodeAgentSecretName"]).to_owned();
@@ -198,10 +238,7 @@ fn shoot_facts(
     let (server, ca) =
         osc::connection_of(&init["spec"]).ok_or("the objects of the pool name no API server")?;
     let exposure = required(seed, &SERVICE, &Key::new(plane, exposure::NAME))?;
-    let ports = exposure["spec"]["ports"].as_array();
-    let tunnel = ports.into_iter().flatten().find(|port| port["name"] == TUNNEL);
-    let tunnel =
-        tunnel.and_then(|port| [&port["nodePort"], &port["port"]].into_iter().find_map(Value::as_u64));
+    let tunnel = exposure::tunnel_port(&exposure, settings.edge.exposure.kind);
     let ranges = |network: &str| {
         let spec = &place.known["spec"]["networking"][network];
         let status = place.known["status"]["networking"][network].as_array().cloned().unwrap_or_default();
@@ -220,7 +257,8 @@ fn shoot_facts(
         services: ranges("services"),
         kubelet: pool["kubeletConfig"].clone(),
         key,
-        registries: mirrors.to_vec(),
-        user_data: user_data.unwrap_or_default(),
+        registries: mirrors(settings),
+        user_data: user_data
+            .ok_or_else(|| format!("Secret {plane}/{reference} has no user data that can be read"))?,
     })
 }

@@ -101,7 +101,7 @@ pub(crate) fn ensure(
 }
 
 /// The port at which agents of the tunnel connect, if it is known.
-fn tunnel_port(service: &Value, kind: ExposureType) -> Option<u16> {
+pub(crate) fn tunnel_port(service: &Value, kind: ExposureType) -> Option<u16> {
     let ports = service["spec"]["ports"].as_array()?;
     let port = ports.iter().find(|port| port["name"] == TUNNEL)?;
     match kind {

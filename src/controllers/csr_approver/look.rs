@@ -5,144 +5,210 @@ use serde_json::Value;
 use crate::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use crate::api::core::{NODE, SECRET};
 use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::base::clock::Timestamp;
+use crate::base::cut;
 use crate::base::error::chain;
 use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
+use crate::format::time::parse_rfc3339;
 use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, NodeRequest};
 use crate::hosts::{critical, token};
-use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams};
+use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Patch};
 use crate::limits;
 use crate::pki::requested::RequestedCertificate;
 
 /// The annotation of a node with the checksum of what its agent has applied.
 const APPLIED: &str = "checksum/cloud-config-data";
 
-/// A request that nobody has answered, as it is.
+/// A request that nobody has answered.
 struct OpenRequest {
-    object: Value,
+    name: String,
+    uid: String,
     request: NodeRequest,
+    /// Older ones of the same user for the same purpose: nobody waits for them.
+    superseded: Vec<String>,
 }
 
-/// Answers the requests that it may answer. Returns how many stay open. Errors: a request to the server fails.
+/// The requests without an answer, by user and signer.
+#[derive(Default)]
+struct OpenRequests(SortedMap<String, OpenRequest>);
+
+impl OpenRequests {
+    /// Adds one, or replaces an older one.
+    fn add(&mut self, object: &Value) {
+        let (metadata, spec) = (&object["metadata"], &object["spec"]);
+        let is_answered = object["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+        if is_answered || !approval::is_of_nodes(text(&spec["signerName"])) {
+            return;
+        }
+        let (user, signer) = (text(&spec["username"]), text(&spec["signerName"]));
+        let key = format!("{signer} {user}");
+        if !self.0.contains_key(&key) && self.0.len() >= limits::SHOOT_REQUESTS_MAX {
+            return;
+        }
+        let name = text(&metadata["name"]).to_owned();
+        let request = read(object);
+        let uid = text(&metadata["uid"]).to_owned();
+        let mut open = OpenRequest { name, uid, request, superseded: Vec::new() };
+        if let Some(mut other) = self.0.remove(&key) {
+            let age = |open: &OpenRequest| (open.request.made, open.name.clone());
+            open.superseded = std::mem::take(&mut other.superseded);
+            if age(&other) > age(&open) {
+                std::mem::swap(&mut other.superseded, &mut open.superseded);
+                std::mem::swap(&mut other, &mut open);
+            }
+            if open.superseded.len() < limits::SHOOT_REQUESTS_SUPERSEDED_MAX {
+                open.superseded.push(other.name);
+            }
+        }
+        self.0.insert(key, open);
+    }
+}
+
+/// Answers the requests that it may answer. Returns how many stay open. Errors: a request to the server fails; the others are
+/// answered all the same.
 pub(super) fn look(client: &Client, namespace: &str) -> Result<usize, Error> {
     let joins = Cluster { client };
+    let mut requests = OpenRequests::default();
+    let mut outcome = list(client, &mut requests);
     let mut open = 0;
-    for OpenRequest { object, request } in list(client)? {
-        match approval::judge(&request, &joins) {
-            Judgement::Approved => {
-                answer(
-                    client,
-                    &object,
-                    "Approved",
-                    "RequestApproved",
-                    "Approved by the gardenlet of the seed.",
-                )?;
-                tell(namespace, &request, "approved", "");
-            }
-            Judgement::Denied(why) => {
-                answer(client, &object, "Denied", "RequestDenied", &why)?;
-                tell(namespace, &request, "denied", &why);
-            }
-            Judgement::Open(why) => {
-                open += 1;
-                log::debug!(namespace = namespace, why = why.as_str(); "The request of a host stays open");
-            }
-            Judgement::Foreign => {}
+    for (_, each) in requests.0.iter() {
+        let judgement = approval::judge(&each.request, &joins);
+        if matches!(judgement, Judgement::Open(_)) {
+            open += 1;
+        }
+        if let Err(error) = act(client, namespace, each, &judgement) {
+            outcome = Err(error);
         }
     }
-    Ok(open)
+    outcome.map(|()| open)
 }
 
-fn tell(namespace: &str, request: &NodeRequest, what: &str, why: &str) {
-    let user = request.username.as_str();
-    log::info!(namespace = namespace, user = user, signer = request.signer.as_str(), answer = what, why = why;
-        "Answered the certificate request of a host");
-}
-
-/// The requests without an answer. Of one user only some are read: one node must not keep the others waiting.
-fn list(client: &Client) -> Result<Vec<OpenRequest>, Error> {
-    let mut found = Vec::new();
-    let mut of_users: SortedMap<String, usize> = SortedMap::new();
-    client.list_each::<Value>(
-        &CERTIFICATE_SIGNING_REQUEST,
-        ALL_NAMESPACES,
-        &ListParams::default(),
-        &mut |item| match item {
-            ListItem::Object(object) => {
-                let is_open = object["status"]["conditions"].as_array().is_none_or(Vec::is_empty);
-                let request = read(&object["spec"]);
-                let mut count = of_users.get(&request.username).copied().unwrap_or(0);
-                if is_open
-                    && count < limits::SHOOT_REQUESTS_OF_USER_MAX
-                    && found.len() < limits::SHOOT_REQUESTS_MAX
-                {
-                    count += 1;
-                    of_users.insert(request.username.clone(), count);
-                    found.push(OpenRequest { object, request });
-                }
+fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgement) -> Result<(), Error> {
+    let user = open.request.username.as_str();
+    let tell = |what: &str, why: &str| {
+        log::info!(namespace = namespace, user = user, signer = open.request.signer.as_str(), answer = what, why = why;
+            "Answered the certificate request of a host");
+    };
+    match judgement {
+        Judgement::Foreign => return Ok(()),
+        Judgement::Open(why) => {
+            log::debug!(namespace = namespace, user = user, why = why.as_str(); "The request of a host stays open");
+        }
+        Judgement::Denied(why) => {
+            let why = cut::head(why, limits::SHOOT_NODE_BYTES_MAX);
+            answer(client, open, "Denied", "RequestDenied", why)?;
+            tell("denied", why);
+        }
+        Judgement::Approved { replaces } => {
+            if let Some(host) = replaces {
+                take_place(client, host)?;
             }
+            answer(client, open, "Approved", "RequestApproved", "Approved by the gardenlet of the seed.")?;
+            tell("approved", "");
+        }
+    }
+    for name in &open.superseded {
+        let key = Key::cluster(name.as_str());
+        gone(client.delete(&CERTIFICATE_SIGNING_REQUEST, &key, &DeleteParams::default()))?;
+    }
+    Ok(())
+}
+
+/// The agent of a host compares only the checksum that its Node has. It is that of the host before, so it goes. The token is marked,
+/// because until then it was not used.
+fn take_place(client: &Client, host: &str) -> Result<(), Error> {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {APPLIED: null}}}));
+    gone(client.patch_blindly(&NODE, &Key::cluster(host), &patch))?;
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {token::USED: "true"}}}));
+    gone(client.patch_blindly(&SECRET, &token::key(host), &patch))
+}
+
+fn gone(result: Result<(), Error>) -> Result<(), Error> {
+    match result {
+        Err(error) if error.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+/// Reads the requests one by one: users decide how large they are.
+fn list(client: &Client, requests: &mut OpenRequests) -> Result<(), Error> {
+    let params = ListParams::default();
+    client
+        .list_each::<Value>(&CERTIFICATE_SIGNING_REQUEST, ALL_NAMESPACES, &params, &mut |item| match item {
+            ListItem::Object(object) => requests.add(&object),
             ListItem::Undecodable(_) => {}
-            ListItem::Restart => {
-                found.clear();
-                of_users = SortedMap::new();
-            }
-        },
-    )?;
-    Ok(found)
+            ListItem::Restart => *requests = OpenRequests::default(),
+        })
+        .map(drop)
 }
 
-fn read(spec: &Value) -> NodeRequest {
-    let pem = base64::decode(text(&spec["request"]).as_bytes()).ok();
+fn read(object: &Value) -> NodeRequest {
+    let spec = &object["spec"];
+    let encoded = text(&spec["request"]);
+    let pem = base64::decode(encoded.as_bytes()).ok();
+    let is_small = encoded.len() <= limits::SHOOT_REQUEST_BYTES_MAX;
     let usages = spec["usages"].as_array().into_iter().flatten();
     NodeRequest {
         signer: text(&spec["signerName"]).to_owned(),
         username: text(&spec["username"]).to_owned(),
-        usages: usages.map(|usage| text(usage).to_owned()).collect(),
-        asked: pem.and_then(|pem| RequestedCertificate::parse(&pem).ok()),
+        usages: usages.map(|usage| cut::head(text(usage), limits::SHOOT_NODE_BYTES_MAX).to_owned()).collect(),
+        made: parse_rfc3339(text(&object["metadata"]["creationTimestamp"])).ok(),
+        asked: pem.filter(|_| is_small).and_then(|pem| RequestedCertificate::parse(&pem).ok()),
     }
 }
 
-/// Writes the answer. Somebody else may have answered meanwhile.
-fn answer(client: &Client, object: &Value, kind: &str, reason: &str, message: &str) -> Result<(), Error> {
-    let mut answered = object.clone();
-    answered["status"]["conditions"] =
+/// Writes the answer, unless somebody else has answered meanwhile.
+fn answer(client: &Client, open: &OpenRequest, kind: &str, reason: &str, message: &str) -> Result<(), Error> {
+    let key = Key::cluster(open.name.as_str());
+    let Some(mut object) = client.find::<Value>(&CERTIFICATE_SIGNING_REQUEST, &key)? else { return Ok(()) };
+    let is_answered = object["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
+    if is_answered || text(&object["metadata"]["uid"]) != open.uid {
+        return Ok(());
+    }
+    object["status"]["conditions"] =
         json!([{"type": kind, "status": "True", "reason": reason, "message": message}]);
-    let key = Key::cluster(text(&object["metadata"]["name"]));
-    match client.replace_subresource::<Value>(&CERTIFICATE_SIGNING_REQUEST, &key, "approval", &answered) {
+    match client.replace_subresource::<Value>(&CERTIFICATE_SIGNING_REQUEST, &key, "approval", &object) {
         Err(error) if !(error.is_conflict() || error.is_not_found()) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Deletes the tokens of hosts that are nodes now: both their agent and their kubelet have used them. Opens these nodes to all pods. Returns how many are left.
-/// Errors: a request to the server fails.
-pub(super) fn tokens(client: &Client) -> Result<usize, Error> {
+/// Deletes the tokens of hosts that are nodes now: both their agent and their kubelet have used them. Opens these nodes to all
+/// pods. Returns until when the last of the others is valid. Errors: a request to the server fails.
+pub(super) fn tokens(client: &Client, now: Timestamp) -> Result<Option<Timestamp>, Error> {
     let params = ListParams {
         label_selector: token::HOST.to_owned(),
         field_selector: "type=bootstrap.kubernetes.io/token".to_owned(),
         ..ListParams::default()
     };
-    let mut left = Vec::new();
-    client.list_all::<Value>(&SECRET, "kube-system", &params, &mut |secret| left.push(secret))?;
-    let mut count = 0;
-    for secret in &left {
-        let Some(JoinToken { host, replaces }) = token::read(secret) else { continue };
-        let node = client.find::<Value>(&NODE, &Key::cluster(host.as_str()))?;
-        let node = node.filter(|node| text(&node["metadata"]["uid"]) != replaces);
-        if let Some(node) = node.as_ref().filter(|node| critical::is_closed(node)) {
-            critical::open(client, node)?;
-        }
-        let is_used =
-            node.is_some_and(|node| !critical::is_closed(&node) && !annotation(&node, APPLIED).is_empty());
-        if is_used {
-            client.delete(&SECRET, &Key::of(secret), &DeleteParams::default())?;
+    let mut found = Vec::new();
+    client.list_all::<Value>(&SECRET, "kube-system", &params, &mut |secret| found.push(secret))?;
+    let mut last = None;
+    for secret in &found {
+        let Some(JoinToken { host, replaces, .. }) = token::read(secret) else { continue };
+        let until = token::expiration(secret).filter(|until| now < *until);
+        // A node that the host takes the place of is that of another host until then.
+        let may_be_joined = replaces.is_empty() || annotation(secret, token::USED) == "true";
+        if may_be_joined && has_joined(client, &host)? {
+            gone(client.delete(&SECRET, &Key::of(secret), &DeleteParams::default()))?;
             log::info!(host = host.as_str(); "The host has joined");
         } else {
-            count += 1;
+            last = last.max(until);
         }
     }
-    Ok(count)
+    Ok(last)
+}
+
+/// Whether the host is a node whose agent has applied everything, and that all pods may come to.
+fn has_joined(client: &Client, host: &str) -> Result<bool, Error> {
+    let Some(node) = client.find::<Value>(&NODE, &Key::cluster(host))? else { return Ok(false) };
+    if critical::is_closed(&node) {
+        critical::open(client, &node)?;
+        return Ok(false);
+    }
+    Ok(!annotation(&node, APPLIED).is_empty())
 }
 
 /// The cluster of a Shoot, as far as requests need it.
@@ -160,6 +226,19 @@ impl Joins for Cluster<'_> {
         let found = self.client.find::<Value>(&NODE, &Key::cluster(name));
         found.map(|node| node.as_ref().map(joined)).map_err(|error| chain(&error))
     }
+
+    fn other_with(&self, name: &str, asked: &RequestedCertificate) -> Result<Option<String>, String> {
+        let mut other = None;
+        let listed =
+            self.client.list_each::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |item| {
+                let ListItem::Object(node) = item else { return };
+                let own = text(&node["metadata"]["name"]);
+                if own != name && joined(&node).has_one_of(asked) {
+                    other = Some(own.to_owned());
+                }
+            });
+        listed.map(|_| other).map_err(|error| chain(&error))
+    }
 }
 
 fn joined(node: &Value) -> JoinedNode {
@@ -171,5 +250,54 @@ fn joined(node: &Value) -> JoinedNode {
         uid: text(&node["metadata"]["uid"]).to_owned(),
         names: of(&["Hostname", "InternalDNS", "ExternalDNS"]).map(str::to_owned).collect(),
         addresses: of(&["InternalIP", "ExternalIP"]).filter_map(|address| address.parse().ok()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(name: &str, user: &str, signer: &str, made: &str) -> Value {
+        json!({"metadata": {"name": name, "uid": name, "creationTimestamp": made},
+            "spec": {"username": user, "signerName": signer, "usages": ["client auth"], "request": "AAAA"}})
+    }
+
+    #[test]
+    fn the_newest_request_of_a_user_is_answered_and_older_ones_go() {
+        let (client, serving) = ("kubernetes.io/kube-apiserver-client", "kubernetes.io/kubelet-serving");
+        let at = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
+        let mut requests = OpenRequests::default();
+        for (name, user, signer, second) in [
+            ("b", "u", client, 2),
+            ("c", "u", client, 3),
+            ("a", "u", client, 1),
+            ("d", "u", serving, 1),
+            ("e", "v", client, 1),
+            ("f", "v", "example.org/other", 9),
+        ] {
+            requests.add(&request(name, user, signer, &at(second)));
+        }
+        let mut answered = request("g", "w", client, &at(1));
+        answered["status"]["conditions"] = json!([{"type": "Approved"}]);
+        requests.add(&answered);
+        let found: Vec<(&str, Vec<&str>)> = requests
+            .0
+            .iter()
+            .map(|(_, open)| (open.name.as_str(), open.superseded.iter().map(String::as_str).collect()))
+            .collect();
+        assert_eq!(found, [("c", vec!["b", "a"]), ("e", vec![]), ("d", vec![])]);
+    }
+
+    #[test]
+    fn requests_of_many_users_have_a_bound_and_large_ones_are_not_read() {
+        let mut requests = OpenRequests::default();
+        for user in 0..=limits::SHOOT_REQUESTS_MAX {
+            let user = format!("u{user}");
+            requests.add(&request(&user, &user, "kubernetes.io/kubelet-serving", "2026-01-01T00:00:00Z"));
+        }
+        assert_eq!(requests.0.len(), limits::SHOOT_REQUESTS_MAX);
+        let mut large = request("a", "u", "kubernetes.io/kubelet-serving", "2026-01-01T00:00:00Z");
+        large["spec"]["request"] = json!("A".repeat(limits::SHOOT_REQUEST_BYTES_MAX + 4));
+        assert_eq!(read(&large).asked, None);
     }
 }

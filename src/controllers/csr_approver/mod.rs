@@ -20,11 +20,13 @@ use crate::controllers::Namespace;
 use crate::extension::hosts::is_host_type;
 use crate::format::time::parse_rfc3339;
 use crate::hosts::token::JOINING;
-use crate::kube::{Patch, Seed};
+use crate::kube::{self, Patch, Seed};
+use crate::resources::ManagedResourceHead;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::queue::Retry;
 use crate::runtime::source::WatchSource;
+use crate::runtime::store::Store;
 use crate::shoot::ServedShoots;
 
 /// An unreachable server blocks a worker for seconds.
@@ -35,10 +37,14 @@ const SOON: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_secs(30);
 /// After so many looks at open requests, nobody waits for them.
 const LOOKS_MAX: u32 = 30;
-/// How often at other times. Certificates are renewed weeks before they end.
-const SELDOM: Duration = Duration::from_secs(900);
+/// How often at other times. Kubelets and agents wait 15 minutes for an answer, and renew their certificates days before the end.
+const SELDOM: Duration = Duration::from_secs(720);
 /// How often the cluster of a Shoot is tried that is not served.
 const UNSERVED: Duration = Duration::from_secs(10);
+/// How often a Shoot is looked for that has no nodes.
+const WITHOUT_NODES: Duration = Duration::from_secs(60);
+/// It has what nodes read, so a Shoot with nodes has it.
+const MANAGED_RESOURCE: &str = "shoot-gardener-node-agent";
 /// The label of a control plane's namespace with the type of the Shoot's infrastructure.
 const PROVIDER: &str = "shoot.gardener.cloud/provider";
 
@@ -69,8 +75,21 @@ pub(crate) struct CsrApprover {
     spaces: WatchSource<Namespace>,
     /// The types of infrastructure whose nodes are hosts of the site.
     host_types: Vec<String>,
-    /// How often requests were open without a pause, by namespace.
-    open: Mutex<SortedMap<String, u32>>,
+    /// The ManagedResources of the seed.
+    managed: Store<ManagedResourceHead>,
+    /// What is known of each namespace.
+    known: Mutex<SortedMap<String, KnownJoins>>,
+}
+
+/// The state of a namespace between two looks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct KnownJoins {
+    /// The tokens were read once.
+    is_known: bool,
+    /// Until when the last token is valid.
+    until: Option<Timestamp>,
+    /// How often requests were open without a pause.
+    looks: u32,
 }
 
 /// When to look again.
@@ -85,47 +104,53 @@ fn pause(is_joining: bool, looks: u32) -> Duration {
 impl Reconciler for CsrApprover {
     fn reconcile(&self, key: &Key, cx: &ReconcileContext) -> Result<ReconcileOutcome, ReconcileFailure> {
         let namespace = key.name.as_str();
-        let space = self.spaces.store().get(key);
-        let Some((_, until)) = space.as_deref().and_then(|space| facts(space, &self.host_types)) else {
-            self.open.lock().ignore_poison().remove(namespace);
-            return Ok(ReconcileOutcome::Done);
-        };
+        let mut known = self.known.lock().ignore_poison().remove(namespace).unwrap_or_default();
+        let Some(space) = self.spaces.store().get(key) else { return Ok(ReconcileOutcome::Done) };
+        let Some((_, annotated)) = facts(&space, &self.host_types) else { return Ok(ReconcileOutcome::Done) };
+        if self.managed.get(&Key::new(namespace, MANAGED_RESOURCE)).is_none() {
+            return Ok(ReconcileOutcome::After(WITHOUT_NODES));
+        }
         let now = cx.clock.now();
-        let mut is_joining = until.is_some_and(|until| now < until);
         let Some(shoot) = self.served.client(namespace, now) else {
+            let is_joining = annotated.is_some_and(|until| now < until);
             return Ok(ReconcileOutcome::After(if is_joining { SOON } else { UNSERVED }));
         };
-        let still_open = look::look(&shoot, namespace)?;
-        if until.is_some() {
-            let left = look::tokens(&shoot)?;
-            if left == 0 || !is_joining {
-                self.end_joining(key)?;
-                is_joining = false;
+        let open = look::look(&shoot, namespace)?;
+        // The Shoot may have brought its tokens along from another seed.
+        if annotated.is_some() || known.until.is_some() || !known.is_known {
+            known.until = look::tokens(&shoot, now)?;
+            known.is_known = true;
+            if annotated.is_some() && known.until.is_none() {
+                self.end_joining(key, &space)?;
             }
         }
-        let mut open = self.open.lock().ignore_poison();
-        let looks =
-            if still_open == 0 { 0 } else { open.get(namespace).copied().unwrap_or(0).saturating_add(1) };
-        open.insert(namespace.to_owned(), looks);
-        Ok(ReconcileOutcome::After(pause(is_joining, looks)))
+        known.looks = if open == 0 { 0 } else { known.looks.saturating_add(1) };
+        self.known.lock().ignore_poison().insert(namespace.to_owned(), known);
+        Ok(ReconcileOutcome::After(pause(known.until.is_some(), known.looks)))
     }
 }
 
 impl CsrApprover {
-    /// `spaces` are the namespaces of the seed.
+    /// `spaces` are the namespaces of the seed, and `managed` its ManagedResources.
     pub(crate) fn new(
         seed: Seed,
         served: ServedShoots,
         spaces: WatchSource<Namespace>,
+        managed: Store<ManagedResourceHead>,
         host_types: Vec<String>,
     ) -> Self {
-        Self { seed, served, spaces, host_types, open: Mutex::default() }
+        Self { seed, served, spaces, host_types, managed, known: Mutex::default() }
     }
 
-    /// No host joins any more.
-    fn end_joining(&self, key: &Key) -> Result<(), crate::kube::Error> {
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {JOINING: null}}}));
-        self.seed.patch_blindly(&NAMESPACE, key, &patch)
+    /// No host joins any more, unless somebody has printed another script since.
+    fn end_joining(&self, key: &Key, space: &Namespace) -> Result<(), kube::Error> {
+        let version = &space.metadata.resource_version;
+        let patch =
+            Patch::Merge(json!({"metadata": {"resourceVersion": version, "annotations": {JOINING: null}}}));
+        match self.seed.patch_blindly(&NAMESPACE, key, &patch) {
+            Err(error) if error.is_conflict() || error.is_not_found() => Ok(()),
+            other => other,
+        }
     }
 }
 

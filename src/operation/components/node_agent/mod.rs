@@ -11,6 +11,7 @@ use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::osc::{self, PoolConfig};
 
+use super::super::facts::Facts;
 use super::super::row::Row;
 use super::super::times::{FIVE_SECONDS, SHORT};
 use super::super::work::Work;
@@ -29,7 +30,7 @@ pub(super) static COMPONENT: Component = Component {
         "Initializing connection to Shoot",
         "Waiting until OperatingSystemConfig for worker pools have been reconciled",
     ])
-    .when(|facts| facts.has_workers && facts.is_awake())
+    .when(Facts::serves_nodes)
     .retrying(FIVE_SECONDS, SHORT)],
     ..Component::NONE
 };
@@ -49,6 +50,7 @@ fn objects(namespace: &str, pools: &[PoolConfig]) -> Result<Managed, String> {
         push(&mut role["rules"], reads(&names));
     }
     all.extend(access);
+    all.extend(archive::objects("node_agent/policies.yaml"));
     Ok(Managed::for_shoot(namespace, MANAGED_RESOURCE, false, &manifests(&all)))
 }
 
@@ -79,6 +81,10 @@ mod tests {
             of_kind.map(|object| object["metadata"]["name"].as_str().unwrap()).collect::<Vec<_>>()
         };
         assert_eq!(names("Secret"), ["gardener-node-agent-a", "gardener-node-agent-b"]);
+        for policy in ["edge-node-update", "edge-agent-lease", "edge-csr"] {
+            assert!(names("ValidatingAdmissionPolicy").contains(&policy), "{policy}");
+            assert!(names("ValidatingAdmissionPolicyBinding").contains(&policy), "{policy}");
+        }
         // A token of one host must not become another node.
         assert!(!names("ClusterRoleBinding").iter().any(|name| name.ends_with(":nodeclient")), "{all:?}");
         let rules = all.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role"));
