@@ -6,9 +6,14 @@ use std::time::Duration;
 use gardenlet::base::clock::Timestamp;
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, CertificateSigningRequestParams, DistinguishedName,
-    DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, SanType,
+    DnType, DnValue, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
+    PublicKeyData, SanType, SignatureAlgorithm, SigningKey,
 };
+use ring::rand::SystemRandom;
+use ring::signature::{KeyPair as _, RSA_PKCS1_SHA256, RsaKeyPair};
 use time::OffsetDateTime;
+
+use crate::encoding::from_pem;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -46,6 +51,24 @@ pub fn offset_time(at: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(at.unix()).unwrap()
 }
 
+/// At most one organization: rcgen writes no more.
+fn distinguished_name(common_name: &str, organizations: &[String]) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    for group in organizations {
+        name.push(DnType::OrganizationName, DnValue::Utf8String(group.clone()));
+    }
+    name.push(DnType::CommonName, DnValue::Utf8String(common_name.to_owned()));
+    name
+}
+
+/// The name of a server: an address or a name in DNS.
+fn alternative_name(name: &str) -> SanType {
+    match name.parse::<IpAddr>() {
+        Ok(address) => SanType::IpAddress(address),
+        Err(_) => SanType::DnsName(name.try_into().unwrap()),
+    }
+}
+
 fn params(
     common_name: &str,
     organizations: &[String],
@@ -53,11 +76,7 @@ fn params(
     until: Timestamp,
 ) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    for group in organizations {
-        params.distinguished_name.push(DnType::OrganizationName, DnValue::Utf8String(group.clone()));
-    }
-    params.distinguished_name.push(DnType::CommonName, DnValue::Utf8String(common_name.to_owned()));
+    params.distinguished_name = distinguished_name(common_name, organizations);
     params.not_before = offset_time(from);
     params.not_after = offset_time(until);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
@@ -93,10 +112,7 @@ impl Authority {
         params.subject_alt_names = vec![SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST))];
         let usual = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         for name in usual.into_iter().map(str::to_owned).chain(names.iter().cloned()) {
-            params.subject_alt_names.push(match name.parse::<IpAddr>() {
-                Ok(address) => SanType::IpAddress(address),
-                Err(_) => SanType::DnsName(name.try_into().unwrap()),
-            });
+            params.subject_alt_names.push(alternative_name(&name));
         }
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue(&params)
@@ -127,14 +143,85 @@ impl Authority {
 
     /// Signs a request as kube-controller-manager does for clients: subject and names as asked, usages given.
     pub fn sign(&self, request: &str, from: Timestamp, until: Timestamp) -> Result<String, String> {
-        let mut request = CertificateSigningRequestParams::from_pem(request).map_err(|e| e.to_string())?;
-        request.params.not_before = offset_time(from);
-        request.params.not_after = offset_time(until);
-        request.params.is_ca = IsCa::ExplicitNoCa;
-        request.params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        Ok(request.signed_by(&self.issuer).map_err(|e| e.to_string())?.pem())
+        signed(&self.issuer, request, &Terms { from, until, usage: ExtendedKeyUsagePurpose::ClientAuth })
     }
+}
+
+/// What the signer decides about a certificate.
+struct Terms {
+    from: Timestamp,
+    until: Timestamp,
+    usage: ExtendedKeyUsagePurpose,
+}
+
+fn signed(issuer: &Issuer<'_, impl SigningKey>, request: &str, terms: &Terms) -> Result<String, String> {
+    let mut request = CertificateSigningRequestParams::from_pem(request).map_err(|e| e.to_string())?;
+    request.params.not_before = offset_time(terms.from);
+    request.params.not_after = offset_time(terms.until);
+    request.params.is_ca = IsCa::ExplicitNoCa;
+    request.params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    request.params.extended_key_usages = vec![terms.usage.clone()];
+    Ok(request.signed_by(issuer).map_err(|e| e.to_string())?.pem())
+}
+
+/// An RSA key in PKCS #1, which rcgen does not read.
+struct RsaKey(RsaKeyPair);
+
+impl PublicKeyData for RsaKey {
+    fn der_bytes(&self) -> &[u8] {
+        self.0.public_key().as_ref()
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_RSA_SHA256
+    }
+}
+
+impl SigningKey for RsaKey {
+    fn sign(&self, message: &[u8]) -> Result<Vec<u8>, rcgen::Error> {
+        let mut signature = vec![0; self.0.public().modulus_len()];
+        let signed = self.0.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message, &mut signature);
+        signed.map(|()| signature).map_err(|_| rcgen::Error::RemoteKeyError)
+    }
+}
+
+/// A CA of Gardener.
+pub struct RsaAuthority(Issuer<'static, RsaKey>);
+
+impl RsaAuthority {
+    /// Of the files that a kube-controller-manager is given.
+    ///
+    /// # Errors
+    /// They do not contain a CA.
+    pub fn read(certificate: &str, key: &str) -> Result<Self, String> {
+        let pair = RsaKeyPair::from_der(&from_pem(key).ok_or("no key")?).map_err(|e| e.to_string())?;
+        Issuer::from_ca_cert_pem(certificate, RsaKey(pair)).map(Self).map_err(|e| e.to_string())
+    }
+
+    /// Signs a request: subject and names as asked.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn sign(
+        &self,
+        request: &str,
+        from: Timestamp,
+        until: Timestamp,
+        is_server: bool,
+    ) -> Result<String, String> {
+        let usage =
+            if is_server { ExtendedKeyUsagePurpose::ServerAuth } else { ExtendedKeyUsagePurpose::ClientAuth };
+        signed(&self.0, request, &Terms { from, until, usage })
+    }
+}
+
+/// A request for a certificate, and its new key, both PEM. `names` are the names and addresses of a server.
+pub fn request(subject: &Subject, names: &[&str]) -> (String, String) {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = distinguished_name(&subject.common_name, &subject.organizations);
+    params.subject_alt_names = names.iter().map(|name| alternative_name(name)).collect();
+    let key = KeyPair::generate().unwrap();
+    (params.serialize_request(&key).unwrap().pem().unwrap(), key.serialize_pem())
 }
 
 /// Common name and organizations of a subject.
@@ -165,7 +252,7 @@ pub fn certificate_subject(der: &[u8]) -> Option<Subject> {
 /// Subject of a request (PEM), and whether it asks for subject alternative names.
 pub fn request_subject(pem: &str) -> Option<(Subject, bool)> {
     use x509_parser::prelude::{FromDer, ParsedExtension, X509CertificationRequest};
-    let der = super::encoding::from_pem(pem)?;
+    let der = from_pem(pem)?;
     let (_, request) = X509CertificationRequest::from_der(&der).ok()?;
     let names = request.requested_extensions().is_some_and(|mut extensions| {
         extensions.any(

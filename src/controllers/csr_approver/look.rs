@@ -1,5 +1,7 @@
 //! Reads the requests for certificates in the cluster of a Shoot, and answers them.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::api::certificates::CERTIFICATE_SIGNING_REQUEST;
@@ -20,6 +22,9 @@ use crate::pki::requested::RequestedCertificate;
 
 /// The annotation of a node with the checksum of what its agent has applied.
 const APPLIED: &str = "checksum/cloud-config-data";
+
+/// How long a token without an end counts, from each look on.
+const ENDLESS: Duration = Duration::from_secs(600);
 
 /// A request that nobody has answered.
 struct OpenRequest {
@@ -188,7 +193,9 @@ pub(super) fn tokens(client: &Client, now: Timestamp) -> Result<Option<Timestamp
     let mut last = None;
     for secret in &found {
         let Some(JoinToken { host, replaces, .. }) = token::read(secret) else { continue };
-        let until = token::expiration(secret).filter(|until| now < *until);
+        // One that never expires was made by hand.
+        let until = token::expiration(secret).unwrap_or(now.plus(ENDLESS));
+        let until = Some(until).filter(|until| now < *until);
         // A node that the host takes the place of is that of another host until then.
         let may_be_joined = replaces.is_empty() || annotation(secret, token::USED) == "true";
         if may_be_joined && has_joined(client, &host)? {

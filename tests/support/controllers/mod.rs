@@ -146,7 +146,10 @@ fn look(shared: &Shared, news: News) -> News {
         waits.definitions = crd::sync(&shared.api);
     }
     if share.signer {
-        signer::sync(&shared.api, &authority);
+        signer::sync(&shared.api, &|approved| {
+            let is_ours = approved.signer == signer::CLIENT;
+            is_ours.then(|| authority.sign(approved.pem, approved.from, approved.until))
+        });
     }
     if share.namespaces {
         namespaces::clean_tokens(&shared.api);

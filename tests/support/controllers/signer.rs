@@ -1,4 +1,4 @@
-//! Signs approved certificate requests of `kubernetes.io/kube-apiserver-client`.
+//! Signs approved certificate requests.
 
 use std::time::Duration;
 
@@ -10,7 +10,9 @@ use crate::api::write::Patch;
 use crate::api::{Api, Target, User};
 use crate::encoding::{base64, from_base64, from_rfc3339};
 use crate::json::{list, text};
-use crate::pki::Authority;
+
+/// The signer of certificates of any client.
+pub const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 
 /// The validity that kube-controller-manager gives by default.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(365 * 86_400);
@@ -21,7 +23,16 @@ const BACKDATE: Duration = Duration::from_secs(300);
 const KEEP_DECIDED: Duration = Duration::from_secs(3_600);
 const KEEP_PENDING: Duration = Duration::from_secs(86_400);
 
-pub fn sync(api: &Api, authority: &Authority) {
+/// An approved request.
+pub struct Approved<'a> {
+    pub signer: &'a str,
+    pub pem: &'a str,
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+/// `sign` returns a certificate, or why there is none; nothing if another component signs for this signer.
+pub fn sync(api: &Api, sign: &dyn Fn(&Approved<'_>) -> Option<Result<String, String>>) {
     let Some(kind) = api.kind("certificates.k8s.io", "certificatesigningrequests") else { return };
     for request in api.store.all("certificates.k8s.io", "certificatesigningrequests", "") {
         if is_over(&request, api.clock.now()) {
@@ -38,11 +49,16 @@ pub fn sync(api: &Api, authority: &Authority) {
         let pem = from_base64(text(&request, "/spec/request")).unwrap_or_default();
         let seconds = request["spec"]["expirationSeconds"].as_u64().map(Duration::from_secs);
         let now = api.clock.now();
-        let from = now.minus(BACKDATE);
-        let until = now.plus(seconds.unwrap_or(DEFAULT_LIFETIME));
-        let status = match authority.sign(&String::from_utf8_lossy(&pem), from, until) {
-            Ok(certificate) => json!({"certificate": base64(certificate.as_bytes())}),
-            Err(why) => {
+        let approved = Approved {
+            signer: text(&request, "/spec/signerName"),
+            pem: &String::from_utf8_lossy(&pem),
+            from: now.minus(BACKDATE),
+            until: now.plus(seconds.unwrap_or(DEFAULT_LIFETIME)),
+        };
+        let status = match sign(&approved) {
+            None => continue,
+            Some(Ok(certificate)) => json!({"certificate": base64(certificate.as_bytes())}),
+            Some(Err(why)) => {
                 let mut conditions = list(&request, "/status/conditions").to_vec();
                 conditions.push(json!({"type": "Failed", "status": "True", "reason": "SignerValidationFailure", "message": why}));
                 json!({"conditions": conditions})
@@ -66,9 +82,5 @@ fn is_over(request: &Value, now: Timestamp) -> bool {
 
 fn is_due(request: &Value) -> bool {
     let has = |kind: &str| list(request, "/status/conditions").iter().any(|c| c["type"] == kind);
-    text(request, "/spec/signerName") == "kubernetes.io/kube-apiserver-client"
-        && has("Approved")
-        && !has("Denied")
-        && !has("Failed")
-        && text(request, "/status/certificate").is_empty()
+    has("Approved") && !has("Denied") && !has("Failed") && text(request, "/status/certificate").is_empty()
 }

@@ -8,15 +8,17 @@ use gardenlet::kube::Client;
 use serde_json::{Value, json};
 
 use super::etcd::{self, MEMBER};
-use super::files::Files;
+use super::files::{Files, Find};
 use super::jobs::{self, Ending};
 use super::scene::{Hands, Scene, condition, is_alive, is_beside, is_ready, labels, place};
 use super::server::Server;
 use super::settings::{Settings, probe_token};
 use super::{Listen, Shared, Trouble, network};
 use crate::api::subresource::LOG;
+use crate::controllers::signer::{self, Approved};
 use crate::encoding::{from_rfc3339, sha256_hex};
 use crate::json::{entry, list, text};
+use crate::pki::RsaAuthority;
 
 /// The state of a pod.
 #[derive(PartialEq, Eq, Debug)]
@@ -153,7 +155,12 @@ fn serve(shared: &Shared, scene: &Scene, namespace: &Value) -> Serving {
     }
     let Some(server) = shared.servers().get(name).cloned() else { return Serving::Nobody };
     server.set_healthy(server.etcd().iter().all(|host| answers(scene, pod, host)));
-    server.set_controllers(controllers_ca(&shared.hands.client, scene, name).as_deref());
+    let find = finder(&shared.hands.client, name);
+    let controllers = Controllers::of(scene, name, &find);
+    server.set_controllers(controllers.as_ref().and_then(|running| running.file("root-ca")).as_deref());
+    if let Some(running) = controllers {
+        signer::sync(server.cluster.api(), &|approved| running.sign(approved));
+    }
     Serving::In(server)
 }
 
@@ -211,17 +218,44 @@ pub fn answers(scene: &Scene, pod: &Value, host: &str) -> bool {
     service.is_some_and(|service| scene.behind(service).any(is_ready))
 }
 
-/// The CA that kube-controller-manager publishes, if it runs.
-fn controllers_ca(client: &Client, scene: &Scene, namespace: &str) -> Option<String> {
-    let of_controllers = |pod: &&Value| {
-        text(pod, "/metadata/namespace") == namespace
-            && labels(pod)["role"] == "controller-manager"
-            && is_ready(pod)
-    };
-    let pod = scene.pods.iter().find(of_controllers)?;
-    let arguments = ["/command", "/args"].into_iter().flat_map(|f| list(&pod["spec"]["containers"][0], f));
-    let path = arguments.filter_map(Value::as_str).find_map(|a| a.strip_prefix("--root-ca-file="))?;
-    Files::new(&pod["spec"], &finder(client, namespace)).read(path).ok()
+/// The kube-controller-manager of a Shoot.
+struct Controllers<'a> {
+    pod: &'a Value,
+    find: Find<'a>,
+}
+
+impl<'a> Controllers<'a> {
+    /// If it runs.
+    fn of(scene: &'a Scene, namespace: &str, find: Find<'a>) -> Option<Self> {
+        let is_it = |pod: &&Value| {
+            text(pod, "/metadata/namespace") == namespace
+                && labels(pod)["role"] == "controller-manager"
+                && is_ready(pod)
+        };
+        scene.pods.iter().find(is_it).map(|pod| Self { pod, find })
+    }
+
+    /// The file that argument `--<name>-file` names.
+    fn file(&self, name: &str) -> Option<String> {
+        let (container, flag) = (&self.pod["spec"]["containers"][0], format!("--{name}-file="));
+        let mut arguments = ["/command", "/args"].into_iter().flat_map(|field| list(container, field));
+        let path = arguments.find_map(|argument| argument.as_str()?.strip_prefix(&flag))?;
+        Files::new(&self.pod["spec"], self.find).read(path).ok()
+    }
+
+    /// Signs a request with the files for its signer.
+    fn sign(&self, approved: &Approved<'_>) -> Option<Result<String, String>> {
+        let signer = approved.signer.strip_prefix("kubernetes.io/")?;
+        let signer = match signer {
+            // The flag has a shorter name.
+            "kube-apiserver-client-kubelet" => "kubelet-client",
+            other => other,
+        };
+        let file = |part: &str| self.file(&format!("cluster-signing-{signer}-{part}"));
+        let authority = RsaAuthority::read(&file("cert")?, &file("key")?);
+        let is_server = signer == "kubelet-serving";
+        Some(authority.and_then(|ca| ca.sign(approved.pem, approved.from, approved.until, is_server)))
+    }
 }
 
 /// Reads Secrets and ConfigMaps of a namespace.

@@ -35,6 +35,7 @@ pub mod druid;
 pub mod etcd;
 pub mod files;
 pub mod history;
+pub mod host;
 pub mod jobs;
 pub mod kubelet;
 pub mod ledger;

@@ -191,7 +191,7 @@ impl Server {
     }
 
     /// What kube-controller-manager does while it runs: namespaces get the CA and their default account, owned objects
-    /// go with their owners, its Lease is renewed. It signs nothing. `ca`: the bundle that it publishes.
+    /// go with their owners, its Lease is renewed. `ca`: the bundle that it publishes.
     pub fn set_controllers(&self, ca: Option<&str>) {
         let is_running = ca.is_some() && self.pod().is_some();
         if std::mem::replace(&mut self.life().has_controllers, is_running) != is_running {
@@ -216,10 +216,15 @@ impl Server {
         });
     }
 
-    /// A host of a pool joins, unless it is there: it is ready, and everything runs on it.
-    pub fn join(&self, name: &str, pool: &str) {
+    /// What is meant for nodes runs on them from now on.
+    pub fn has_nodes(&self) {
         self.life().has_nodes = true;
         self.share();
+    }
+
+    /// A host of a pool joins, unless it is there: it is ready, and everything runs on it.
+    pub fn join(&self, name: &str, pool: &str) {
+        self.has_nodes();
         if self.cluster.get("", "nodes", "", name).is_some() {
             return;
         }
@@ -250,7 +255,10 @@ impl Server {
                     None => {}
                 }
                 let labels = &daemons["spec"]["template"]["metadata"]["labels"];
-                let pod = json!({"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec});
+                let owner = json!({"apiVersion": "apps/v1", "kind": "DaemonSet", "name": daemons["metadata"]["name"],
+                    "uid": daemons["metadata"]["uid"], "controller": true});
+                let metadata = json!({"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]});
+                let pod = json!({"metadata": metadata, "spec": spec});
                 self.cluster.create("v1", "pods", &pod);
                 let ready = json!({"type": "Ready", "status": "True"});
                 let status = json!({"status": {"phase": "Running", "conditions": [ready]}});
@@ -276,13 +284,24 @@ impl Server {
     }
 }
 
-/// The roles that an API server creates at its start, as far as bindings refer to them.
+/// The roles that an API server creates at its start, as far as bindings refer to them, and the rights that its node authorizer gives.
 fn policy() -> Vec<Value> {
     let everything = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}, {"nonResourceURLs": ["*"], "verbs": ["*"]}]);
+    let requests = json!({"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"],
+        "verbs": ["create", "get", "list", "watch"]});
+    let nodes = json!({"apiGroups": [""], "resources": ["nodes", "nodes/status"],
+        "verbs": ["create", "get", "list", "watch", "patch", "update"]});
     let role = |name: &str, rules: &Value| json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
-    let binding = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
-        "metadata": {"name": "cluster-admin"},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": "system:masters"}]});
-    vec![role("cluster-admin", &everything), binding]
+    let binding = |name: &str, group: &str| {
+        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding",
+        "metadata": {"name": name}, "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": "Group", "name": group}]})
+    };
+    vec![
+        role("cluster-admin", &everything),
+        role("system:node-bootstrapper", &json!([requests])),
+        role("system:node", &json!([requests, nodes])),
+        binding("cluster-admin", "system:masters"),
+        binding("system:node", "system:nodes"),
+    ]
 }

@@ -170,6 +170,6 @@ fn comes_back(lab: &Lab, scene: &Scene, what: &str) -> Result<()> {
 
 /// The script removes what it and the agent of the node have written.
 fn leaves(host: &SystemHost, script: &str) -> Result<()> {
-    host.write("/root/join.sh", script)?;
-    succeeds("the removal", &host.run_script("sh /root/join.sh --uninstall\nrm /root/join.sh\n")?)
+    host.write("/tmp/join.sh", script)?;
+    succeeds("the removal", &host.run_script("sh /tmp/join.sh --uninstall\nrm /tmp/join.sh\n")?)
 }
