@@ -20,7 +20,7 @@ SECONDS = 60
 PROGRAMS = (
     "awk base64 bash cat chmod cp ctr curl date find getent grep id ip ip6tables-restore ip6tables-save iptables iptables-restore"
     " iptables-save journalctl ln mkdir modprobe mount mv nft openssl printf readlink rm rmdir sed sh sleep sort sync systemctl"
-    " timeout tr umount").split()
+    " timeout tr umount uname").split()
 # Folders of which the host has nothing from this machine.
 OPAQUE = "boot etc home opt root run srv sys tmp usr/lib/cni usr/libexec usr/local/share/ca-certificates var".split()
 HIDDEN = [f"usr/sbin/{name}{end}" for name in ("iptables-legacy", "iptables-nft", "ip6tables-legacy", "ip6tables-nft")
@@ -57,6 +57,7 @@ STATE = {
     "meminfo": "MemTotal:        2048000 kB\nMemFree: 1 kB\n",
     "filesystems": "nodev\ttmpfs\n\text4\n",
     "containers": "owners-container\n",
+    "tasks": "owners-container 11 RUNNING\n",
     "images.default": "docker.io/library/owner:1\n",
     "images.k8s.io": "",
     "plugins": "TYPE ID PLATFORMS STATUS\nio.containerd.snapshotter.v1 overlayfs linux/amd64 ok\nio.containerd.grpc.v1 cri linux/amd64 ok\n",
@@ -263,6 +264,7 @@ class Host:
         expected = 137 if kill else code
         if kill and done.returncode != 137:
             return None
+        assert not (state / "leaks").exists(), (state / "leaks").read_text()
         assert done.returncode == expected, f"{arguments} ended with {done.returncode}, not {expected}:\n{output}"
         return output
 
@@ -323,7 +325,7 @@ class Host:
     def around(self):
         """What is there beside files: settings, rules, links, containers, enabled units."""
         state = self.folder / "state"
-        files = [*(state / "proc-sys").rglob("*"), *(state / name for name in STATE if name.startswith(("images", "containers", "routes"))),
+        files = [*(state / "proc-sys").rglob("*"), *(state / name for name in STATE if name.startswith(("images", "containers", "tasks", "routes"))),
                  state / "tables.v4"]
         found = {str(path.relative_to(state)): path.read_text() for path in files if path.is_file()}
         for place in ("run", "tmp", "active"):

@@ -19,8 +19,10 @@
 #   POOL_SECRET         name of the Secret with the pool's configuration
 #   REJOIN              uid of the Node whose place this host takes; empty: the host is new
 #   SWAP_ALLOWED        yes: the pool's kubelets accept swap; may be missing
+#   ARCHITECTURE        of the pool's machines: amd64, arm64 or arm; may be missing
+#   NETWORK             flannel: the agent brings this network of pods; may be missing
 #
-# and the function provider_part, which prints the provider's script.
+# and the function provider_part, which prints the provider's script. A line of it writes the bootstrap token.
 
 STATE=/var/lib/gardenlet-host
 JOURNAL=$STATE/journal
@@ -31,7 +33,9 @@ KUBELET=/var/lib/kubelet
 UNITS=/etc/systemd/system
 CERTS=/etc/containerd/certs.d
 PLUGINS=/opt/cni/bin
-: "${SWAP_ALLOWED:=}"
+: "${SWAP_ALLOWED:=}" "${ARCHITECTURE:=}" "${NETWORK:=}"
+# The command that prints this script again.
+PRINT="gardenlet node script $SHOOT $POOL --name=$HOST_NAME${REJOIN:+ --rejoin}${NODE_ADDRESS:+ --address=$NODE_ADDRESS}"
 
 # What gardener-node-agent writes, besides its own folder and the kubelet's.
 AGENT_FILES="/opt/bin/gardener-node-agent /opt/bin/kubelet
@@ -52,10 +56,12 @@ net/ipv4/ip_local_port_range net/ipv4/tcp_max_syn_backlog net/ipv4/tcp_retries2 
 net/ipv4/tcp_slow_start_after_idle net/ipv4/tcp_tw_reuse net/ipv4/tcp_wmem net/ipv6/conf/all/forwarding
 net/ipv6/conf/default/forwarding net/netfilter/nf_conntrack_max vm/max_map_count vm/memory_failure_early_kill
 vm/overcommit_memory vm/panic_on_oom'
-MODULES='br_netfilter overlay vxlan'
+MODULES='br_netfilter overlay'
+[ "$NETWORK" != flannel ] || MODULES="$MODULES vxlan"
 NEEDED_PLUGINS='bridge host-local portmap loopback'
 NEWLINE='
 '
+CR=$(printf '\r')
 
 say() { printf '%s\n' "$*"; }
 note() { printf 'note: %s\n' "$*"; }
@@ -76,6 +82,11 @@ refuse() {
 has() { command -v "$1" >/dev/null 2>&1; }
 lower() { printf '%s' "$1" | tr '[:upper:]' '[:lower:]'; }
 is_active() { systemctl is-active --quiet "$1" 2>/dev/null; }
+
+# Calls ctr, but not for ever: some of its commands wait for a task that does not end.
+call_ctr() {
+  if has timeout; then timeout -s KILL 20 ctr "$@"; else ctr "$@"; fi
+}
 
 # The first line of a file, without a process.
 first_line() {
@@ -164,6 +175,27 @@ put() {
   mv -f "$1.gardenlet-new" "$1"
 }
 
+# Calls a function with each program for rules of the packet filter, without -save and -restore.
+each_filter() {
+  for tool in iptables ip6tables iptables-legacy ip6tables-legacy iptables-nft ip6tables-nft; do
+    has $tool-save && has $tool-restore || continue
+    # The legacy program would load modules that the host does not use.
+    case $tool in
+      iptables-legacy) [ -s /proc/net/ip_tables_names ] || continue ;;
+      ip6tables-legacy) [ -s /proc/net/ip6_tables_names ] || continue ;;
+    esac
+    "$1" $tool
+  done
+}
+
+# Lines `chain 4|6 TABLE CHAIN`.
+list_chains() {
+  case $1 in ip6*) chain_family=6 ;; *) chain_family=4 ;; esac
+  "$1-save" 2>/dev/null | awk -v family=$chain_family '
+    /^\*/ {table = substr($1, 2)}
+    /^:/ {print "chain", family, table, substr($1, 2)}'
+}
+
 # What is there before the join. It decides later what may be removed.
 inventory() {
   find /etc -xdev
@@ -172,9 +204,10 @@ inventory() {
   for inventory_link in /sys/class/net/*; do say "link ${inventory_link##*/}"; done
   for inventory_family in 4 6; do ip -o -$inventory_family route show 2>/dev/null | awk '{print "route", $1}'; done
   for inventory_range in $POD_RANGES; do say "range $inventory_range"; done
-  ctr -n k8s.io containers ls -q 2>/dev/null | sed 's/^/container /'
+  each_filter list_chains
+  call_ctr -n k8s.io containers ls -q 2>/dev/null | sed 's/^/container /'
   for inventory_space in k8s.io default; do
-    ctr -n $inventory_space images ls -q 2>/dev/null | sed "s/^/image $inventory_space /"
+    call_ctr -n $inventory_space images ls -q 2>/dev/null | sed "s/^/image $inventory_space /"
   done
   for inventory_key in $AGENT_SYSCTLS; do
     first_line "/proc/sys/$inventory_key"

@@ -9,6 +9,15 @@ check_systemd() {
   fi
 }
 
+check_architecture() {
+  machine=$(uname -m)
+  case $ARCHITECTURE:$machine in
+    :* | amd64:x86_64 | arm64:aarch64 | arm:armv7l | arm:armv6l) ;;
+    *) refuse processor "its architecture is $machine, but pool $POOL is for $ARCHITECTURE" \
+      'Use another host, or a pool whose machine has the architecture of this one' ;;
+  esac
+}
+
 check_programs() {
   for program in bash:bash awk:mawk base64:coreutils sort:coreutils sed:sed find:findutils mount:mount umount:mount ip:iproute2 \
     modprobe:kmod iptables:iptables ctr:containerd /usr/sbin/logrotate:logrotate /usr/sbin/update-ca-certificates:ca-certificates; do
@@ -111,7 +120,7 @@ check_containerd() {
       'Remove "cri" from the list, and run `systemctl restart containerd`'
     return 0
   fi
-  if ! plugins=$(ctr --connect-timeout 5s plugins ls 2>/dev/null); then
+  if ! plugins=$(call_ctr --connect-timeout 5s plugins ls 2>/dev/null); then
     refuse containerd 'it does not answer at /run/containerd/containerd.sock' 'Run `systemctl enable --now containerd`'
     return 0
   fi
@@ -309,7 +318,10 @@ check_firewall() {
   firewall=''
   ! is_active firewalld || firewall=firewalld
   ! grep -qs '^ENABLED=yes' /etc/ufw/ufw.conf || firewall=ufw
-  [ -z "$firewall" ] || warn "$firewall is active. It must let 8472/udp pass between the hosts, and everything on cni0 and flannel.1." \
+  [ -n "$firewall" ] || return 0
+  firewall_ways='everything on the interfaces of pods, and between the hosts what the network of pods needs'
+  [ "$NETWORK" != flannel ] || firewall_ways='8472/udp between the hosts, and everything on cni0 and flannel.1'
+  warn "$firewall is active. It must let pass: $firewall_ways." \
     "Outgoing: tcp to $SERVER_ADDRESS, ports $SERVER_PORT${TUNNEL_PORT:+ and $TUNNEL_PORT}. Nothing has to come in from the control plane."
 }
 
@@ -342,22 +354,45 @@ connects() {
   fi
 }
 
-# One request to the server with -k, whose answer is printed with its headers, or with a bundle that has to verify the server.
-# 60: it does not.
+# One request to the server with -k, or with a bundle that has to verify the server and perhaps a token; 60: it does not. The
+# answer is printed with its headers. The token is not among the arguments of a program, because everybody can see those.
 request() {
+  request_token=${2:-}
   if has curl; then
     if [ "$1" = -k ]; then set -- -k; else set -- --cacert "$1"; fi
-    curl --noproxy '*' -s -m 10 -i "$@" "$SERVER/version" 2>/dev/null </dev/null
+    printf '%s\n' "${request_token:+header = \"Authorization: Bearer $request_token\"}" |
+      curl -K - --noproxy '*' -s -m 10 -i "$@" "$SERVER/version" 2>/dev/null
     return
   fi
   request_kind=-verify_ip
   case $SERVER_ADDRESS in *:*) ;; *[!0-9.]*) request_kind=-verify_hostname ;; esac
   if [ "$1" = -k ]; then set -- -noservername; else set -- -CAfile "$1" $request_kind "$SERVER_ADDRESS" -verify_return_error; fi
   # The exit code also tells of a server that ends without a goodbye.
-  request_answer=$(printf 'GET /version HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n' "$SERVER_ADDRESS" |
+  request_answer=$(printf 'GET /version HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n' "$SERVER_ADDRESS" \
+    "${request_token:+Authorization: Bearer $request_token$CR$NEWLINE}" |
     timeout 10 openssl s_client -quiet -ign_eof -connect "$(bracketed "$SERVER_ADDRESS"):$SERVER_PORT" "$@" 2>&1) || true
   case $request_answer in *'verify error'*) [ "$1" = -noservername ] || return 60 ;; esac
   printf '%s\n' "$request_answer"
+}
+
+# The token that the provider's part writes.
+token() { provider_part | sed -n 's|.*[^a-z0-9]\([a-z0-9]\{6\}\.[a-z0-9]\{16\}\)[^a-z0-9].*/credentials/bootstrap-token.*|\1|p' | sed -n 1p; }
+
+# A dead token could not replace the identity that the join wipes.
+check_token() {
+  if [ -z "$token" ]; then
+    note 'This script has no token that it can read, so the token was not tried.'
+    return 0
+  fi
+  token_answer=$(printf '%s\n' "$1" | awk '/^HTTP\// {code = $2} END {print code}')
+  case $token_answer in
+    2* | 403) ;;
+    401) refuse "$SERVER" 'it does not accept the token of this script, which has expired, was used, or was replaced by a newer script' \
+      "Print the script again with \`$PRINT\`" ;;
+    '') refuse "$SERVER" 'it gave no answer to the token of this script' 'Run the script again when the API server answers' ;;
+    *) refuse "$SERVER" "its answer to the token of this script was $token_answer" \
+      'Run the script again when the API server is well' ;;
+  esac
 }
 
 check_server() {
@@ -375,7 +410,7 @@ check_server() {
   done
   [ -z "${server_is_dark:-}" ] || return 0
   if ! has curl && { ! has openssl || ! has timeout; }; then
-    note 'Neither curl nor openssl is here, so the clock and the certificate of the API server were not checked.'
+    note 'Neither curl nor openssl is here, so the clock, the token and the certificate of the API server were not checked.'
     return 0
   fi
   server_time=$(request -k | header_time) || true
@@ -390,9 +425,16 @@ check_server() {
     fi
   fi
   printf '%s\n' "$SERVER_CA" >"$WORK/ca.crt"
-  request "$WORK/ca.crt" >/dev/null && return 0 || request_code=$?
-  [ "$request_code" != 60 ] || refuse "$SERVER" "the CA of Shoot $SHOOT did not sign its certificate" \
-    'Another server answers at this address, or the CA was replaced. Print the script again'
+  token=''
+  ! needs_token || token=$(token)
+  request_code=0
+  server_answer=$(request "$WORK/ca.crt" "$token") || request_code=$?
+  if [ "$request_code" = 60 ]; then
+    refuse "$SERVER" "the CA of Shoot $SHOOT did not sign its certificate" \
+      'Another server answers at this address, or the CA was replaced. Print the script again'
+  elif needs_token; then
+    check_token "$server_answer"
+  fi
 }
 
 check_registries() {
@@ -491,6 +533,9 @@ check_identity() {
   [ -z "$differences" ] || identity=other
 }
 
+# Whether the join begins with the token. A host that is joined has used it up.
+needs_token() { [ "$mode" = force ] || [ "$identity" != same ]; }
+
 judge_identity() {
   case $identity in
     other)
@@ -504,7 +549,12 @@ DIFFERENCES
       ;;
     expired)
       [ "$mode" = force ] || [ -n "$REJOIN" ] || refuse "$expired" 'the certificate has expired, and the node cannot come back with it' \
-        "Print the script again with --rejoin, and run it with --force-rejoin"
+        "Print it again with \`$PRINT --rejoin\`, and run it without another option. If the Node was deleted, run this with --force-rejoin"
+      ;;
+    same)
+      [ "$mode" != force ] || [ -n "$REJOIN" ] ||
+        refuse "$KUBELET" "the identity of node $HOST_NAME of Shoot $SHOOT is valid, and while the Node exists, no other host gets its name" \
+          "Print the script again with \`$PRINT --rejoin\`. If the Node was deleted, run this one with --uninstall, and then without an option"
       ;;
   esac
 }
@@ -515,6 +565,7 @@ is_joined() {
 
 check_all() {
   check_systemd
+  check_architecture
   check_name
   check_programs
   check_other_clusters

@@ -45,9 +45,7 @@ load_modules() {
     record module "$module"
     modprobe "$module" || die "module $module" 'the kernel does not load it' 'Read `dmesg`'
   done
-  put /etc/modules-load.d/gardenlet-host.conf 644 "br_netfilter
-overlay
-vxlan"
+  put /etc/modules-load.d/gardenlet-host.conf 644 "$(printf '%s\n' $MODULES)"
 }
 
 spare_interfaces() {
@@ -101,7 +99,7 @@ fail_phase() {
 
 await_node() {
   waited=0
-  see_list="See \`gardenlet node list $SHOOT\`, which names what the control plane refuses."
+  see_list="With the kubeconfig of Shoot $SHOOT, \`kubectl get certificatesigningrequests\` lists what was refused."
   await 'program of node-agent' /opt/bin/gardener-node-agent 'A registry has to serve the image of gardener-node-agent.'
   await 'identity of node-agent' "$AGENT/credentials/kubeconfig" "$see_list"
   await 'files and units of the pool' "$AGENT/last-applied-osc.yaml" "$see_list"

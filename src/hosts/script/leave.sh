@@ -53,23 +53,45 @@ for_new() {
   done
 }
 
-remove_container() {
-  ctr -n k8s.io tasks rm -f "$1"
-  ctr -n k8s.io containers rm "$1"
+# Tasks that the inventory does not list, as lines `ID STATUS`.
+new_tasks() {
+  call_ctr -n k8s.io tasks ls 2>/dev/null </dev/null | awk 'NR > 1 {print $1, $NF}' | while read -r task_id task_status; do
+    existed "container $task_id" || say "$task_id $task_status"
+  done
 }
-remove_image() { ctr -n "$image_space" images rm "$1"; }
+
+# `tasks rm -f` would wait for ever for a task that runs, so they are killed, and removed when they have ended.
+end_tasks() {
+  new_tasks | while read -r task_id task_status; do
+    call_ctr -n k8s.io tasks kill -s KILL "$task_id" >/dev/null 2>&1 </dev/null || true
+  done
+  for try_end in 1 2 3 4 5 6 7 8 9 10; do
+    new_tasks | grep -qv ' STOPPED$' || return 0
+    sleep 1
+  done
+}
+
+remove_container() {
+  # Many a task is gone by itself.
+  call_ctr -n k8s.io tasks rm "$1" || true
+  call_ctr -n k8s.io containers rm "$1"
+}
+remove_image() { call_ctr -n "$image_space" images rm "$1"; }
 remove_netns() { ip netns delete "${1##*/}"; }
 
 stop_pods() {
-  if ! has ctr || ! ctr --connect-timeout 5s version >/dev/null 2>&1; then
+  if ! has ctr || ! call_ctr --connect-timeout 5s version >/dev/null 2>&1; then
     note 'containerd does not answer, so its containers were left.'
     return 0
   fi
-  for try in 1 2; do ctr -n k8s.io containers ls -q | for_new container remove_container; done
-  left=$(ctr -n k8s.io containers ls -q | while read -r new_name; do existed "container $new_name" || say "$new_name"; done)
+  for try in 1 2; do
+    end_tasks
+    call_ctr -n k8s.io containers ls -q | for_new container remove_container
+  done
+  left=$(call_ctr -n k8s.io containers ls -q | while read -r new_name; do existed "container $new_name" || say "$new_name"; done)
   [ -z "$left" ] || warn "Containers that containerd did not remove: $(printf '%s' "$left" | tr '\n' ' ')"
   image_space=k8s.io
-  ctr -n k8s.io images ls -q | for_new 'image k8s.io' remove_image
+  call_ctr -n k8s.io images ls -q | for_new 'image k8s.io' remove_image
   # In this namespace, the owner has images as well.
   image_space=default
   {
@@ -100,15 +122,17 @@ unmount_pods() {
   # The init script leaves the image of node-agent mounted.
   mounts_below /tmp/tmp. | while read -r mount; do
     [ -e "$mount/gardener-node-agent" ] || [ -e "$mount/ko-app/gardener-node-agent" ] || continue
-    ctr images unmount --rm "$mount" >/dev/null 2>&1 || umount "$mount" 2>/dev/null || true
+    call_ctr images unmount --rm "$mount" >/dev/null 2>&1 || umount "$mount" 2>/dev/null || true
     rmdir "$mount" 2>/dev/null || true
   done
 }
 
 # Turns the output of iptables-save into input of iptables-restore that removes the chains of Kubernetes, and rules that lead to them.
+# Chains from before the join stay: podman and nerdctl have some with such names, too.
 without_ours() {
-  awk '
-    function is_ours(chain) {return chain ~ /^(KUBE-|CNI-|FLANNEL-)/}
+  awk -v existing="$STATE/existing" -v family="$1" '
+    BEGIN {while ((getline <existing) > 0) if ($1 == "chain" && $2 == family) before[$3 " " $4]}
+    function is_ours(chain) {return chain ~ /^(KUBE-|CNI-|FLANNEL-)/ && !((table " " chain) in before)}
     function flush_table(  i) {
       if (chains + rules) {
         print "*" table
@@ -129,19 +153,16 @@ without_ours() {
     /^COMMIT/ {flush_table()}'
 }
 
+remove_rules_with() {
+  case $1 in ip6*) chain_family=6 ;; *) chain_family=4 ;; esac
+  rules=$("$1-save" 2>/dev/null | without_ours $chain_family) || true
+  [ -n "$rules" ] || return 0
+  printf '%s\n' "$rules" | "$1-restore" --noflush ||
+    die "$1" "it does not remove the rules of Kubernetes" "Read \`$1-save\`, and run the script with --uninstall again"
+}
+
 remove_rules() {
-  for tool in iptables ip6tables iptables-legacy ip6tables-legacy iptables-nft ip6tables-nft; do
-    has $tool-save && has $tool-restore || continue
-    # The legacy program would load modules that the host does not use.
-    case $tool in
-      iptables-legacy) [ -s /proc/net/ip_tables_names ] || continue ;;
-      ip6tables-legacy) [ -s /proc/net/ip6_tables_names ] || continue ;;
-    esac
-    rules=$($tool-save 2>/dev/null | without_ours) || true
-    [ -n "$rules" ] || continue
-    printf '%s\n' "$rules" | $tool-restore --noflush ||
-      die "$tool" "it does not remove the rules of Kubernetes" "Read \`$tool-save\`, and run the script with --uninstall again"
-  done
+  each_filter remove_rules_with
   ! has nft || for ip_kind in ip ip6; do nft delete table $ip_kind kube-proxy 2>/dev/null || true; done
 }
 
@@ -281,5 +302,5 @@ leave() {
     mv -f "$JOURNAL.new" "$JOURNAL"
   done
   rm -rf "$STATE"
-  say "The host has left. If its Node is still there, remove it: gardenlet node remove $SHOOT $HOST_NAME"
+  say "The host has left. If its Node is still there, delete it with the kubeconfig of Shoot $SHOOT: kubectl delete node $HOST_NAME"
 }

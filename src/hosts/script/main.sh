@@ -41,7 +41,7 @@ main() {
   if [ "$mode" != leave ] && [ "$(date +%s)" -ge "$EXPIRES" ]; then
     now=$(date -u '+%Y-%m-%d %H:%M:%S UTC')
     printf 'error: this script has expired by the clock of this host, which says %s, so print it again with `%s`.\n' \
-      "$now" "gardenlet node script $SHOOT $POOL --name $HOST_NAME" >&2
+      "$now" "$PRINT" >&2
     exit 1
   fi
   [ "$(id -u)" = 0 ] || die 'user' 'this script needs root' 'Run it with sudo'
