@@ -36,6 +36,10 @@ pub(crate) struct ShootFacts {
     pub(crate) tunnel: Option<u16>,
     /// The version of the kubelet.
     pub(crate) version: String,
+    /// The architecture of the pool's machines.
+    pub(crate) architecture: String,
+    /// The type of the network of pods.
+    pub(crate) network: String,
     /// The ranges of nodes.
     pub(crate) nodes: Vec<String>,
     /// The ranges of pods.
@@ -85,7 +89,7 @@ impl ShootFacts {
         script
     }
 
-    fn variables(&self, host: &HostFacts<'_>) -> [(&'static str, String); 21] {
+    fn variables(&self, host: &HostFacts<'_>) -> [(&'static str, String); 23] {
         let (address, port) = self.address();
         let ranges = |ranges: &[String]| ranges.join(" ");
         [
@@ -107,6 +111,8 @@ impl ShootFacts {
             ("NODE_ADDRESS", host.address.to_owned()),
             ("REGISTRIES", self.registries.join("\n")),
             ("SWAP_ALLOWED", if accepts_swap(&self.kubelet) { "yes" } else { "" }.to_owned()),
+            ("ARCHITECTURE", self.architecture.clone()),
+            ("NETWORK", self.network.clone()),
             ("AGENT_VERSION", osc::AGENT_VERSION.to_owned()),
             ("POOL_SECRET", self.key.clone()),
             ("REJOIN", host.replaces.to_owned()),
@@ -159,6 +165,8 @@ mod tests {
             ca: "-----BEGIN CERTIFICATE-----\n".to_owned(),
             tunnel: Some(30_132),
             version: "1.34.3".to_owned(),
+            architecture: "arm64".to_owned(),
+            network: "none".to_owned(),
             nodes: Vec::new(),
             pods: vec!["100.96.0.0/11".to_owned()],
             services: vec!["100.64.0.0/13".to_owned(), "fd00::/108".to_owned()],
@@ -190,6 +198,8 @@ mod tests {
             "RESERVED_MEMORY='239075328'",
             "REGISTRIES='registry.example http://192.0.2.9:5000'",
             "SWAP_ALLOWED=''",
+            "ARCHITECTURE='arm64'",
+            "NETWORK='none'",
             "printf %s 'abcdef.0123456789abcdef' 'h1'",
             "main \"$@\"",
         ] {

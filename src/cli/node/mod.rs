@@ -252,6 +252,8 @@ fn shoot_facts(
         ca,
         tunnel,
         version: text(&pool["kubernetesVersion"]).to_owned(),
+        architecture: text(&pool["architecture"]).to_owned(),
+        network: text(&place.known["spec"]["networking"]["type"]).to_owned(),
         nodes: ranges("nodes"),
         pods: ranges("pods"),
         services: ranges("services"),
