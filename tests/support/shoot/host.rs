@@ -85,7 +85,7 @@ pub struct Host<'a> {
     secret: String,
     /// A part of the names of its requests, which are the same in each run of a story.
     round: String,
-    /// Whether the agent of the seed lives all the time.
+    /// Whether its story says how long answers take.
     is_timed: bool,
 }
 
@@ -124,7 +124,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// The same in a story in which the agent of the seed is killed.
+    /// The same in a story in which answers may take long.
     #[must_use]
     pub fn patient(self) -> Self {
         Self { is_timed: false, ..self }
