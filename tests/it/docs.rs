@@ -59,9 +59,9 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "gardenlet node script garden-p/h1 shed --name=shed-1 >join.sh",
         "needs a Shoot with a pool: a story of tests/cluster runs it",
     ),
+    ("gardenlet node script garden-p/h1 shed --name=shed-1 --rejoin >join.sh", "the same"),
     ("sh join.sh", "needs a host: a story of tests/cluster runs the script"),
     ("sh join.sh --check", "the same"),
-    ("sh join.sh --force-rejoin", "the same"),
     ("sh join.sh --help", "the same"),
     ("sh join.sh --uninstall", "the same"),
     ("cargo run --release --example playground", "tests/run runs it beside these tests, built quickly"),
@@ -722,10 +722,20 @@ fn options_that_are_named_exist() {
         "doctor",
         "explain",
     ];
-    let others = ["bundle export", "bundle import", "bundle list", "etcd list", "render", "support-bundle"];
+    let others = [
+        "bundle export",
+        "bundle import",
+        "bundle list",
+        "etcd list",
+        "node script",
+        "render",
+        "support-bundle",
+    ];
     let pages = pages.iter().chain(&others);
-    let known: String =
+    let of_program: String =
         pages.map(|page| help(&[vec!["help"], page.split_whitespace().collect()].concat())).collect();
+    // The script of hosts has options, too.
+    let known = of_program + include_str!("../../src/hosts/script/main.sh");
     let is_of_source = |document: &String| OF_SOURCE.iter().any(|start| document.starts_with(start));
     let of_program = |document: &String| document.starts_with("docs/") && !is_of_source(document);
     for document in documents().into_iter().filter(of_program) {
