@@ -27,5 +27,5 @@ pub(crate) use connection::connection_of;
 pub(crate) use kubelet::NOT_READY;
 pub(crate) use parts::{NodeImages, NodeSources, init, original};
 pub(crate) use pool::NodePool;
-pub(crate) use secret::{APPLIED, CHECKSUM, PoolConfig, agent_secret, referenced};
+pub(crate) use secret::{PoolConfig, agent_secret, referenced};
 pub(crate) use worker::worker_pool;

@@ -13,9 +13,7 @@ use crate::format::yaml::{self, Dialect};
 use crate::shoot::pools::POOL;
 
 /// The annotation with the checksum of what nodes apply. A node says with another one which checksum it has applied.
-pub(crate) const CHECKSUM: &str = "checksum/data-script";
-/// The annotation of a node with the checksum of what its agent has applied.
-pub(crate) const APPLIED: &str = "checksum/cloud-config-data";
+const CHECKSUM: &str = "checksum/data-script";
 /// The entry of the Secret.
 const ENTRY: &str = "osc.yaml";
 
