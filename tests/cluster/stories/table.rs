@@ -68,7 +68,7 @@ pub(crate) const STORIES: &[Story] = &[
         life::comes_and_goes,
     ),
     act(
-        (Part::Run, Needs::Nodes),
+        (Part::Shoots, Needs::Nodes),
         "Shoot: a pod runs on a host, and its log comes through the tunnel",
         (State::Seed, None),
         life::has_a_host,
