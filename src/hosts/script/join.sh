@@ -79,9 +79,23 @@ wipe_identity() {
   done
 }
 
-# Waits for a file; the time counts for all phases together.
+# node-agent of a Node that exists already takes the kubelet's way to its first certificate back as soon as it has applied
+# the pool's files, which is before the kubelet has read it. A here-document would lose its indentation in the printed script.
+bootstrap_kubelet() {
+  if [ -s "$KUBELET/kubeconfig-bootstrap" ] || [ -s "$KUBELET/pki/kubelet-client-current.pem" ]; then return 0; fi
+  mkdir -p "$KUBELET"
+  bootstrap_ca=$(printf '%s\n' "$SERVER_CA" | base64 | tr -d '\n')
+  rm -f "$KUBELET/kubeconfig-bootstrap.gardenlet-new"
+  (umask 077 && printf '%s\n' 'apiVersion: v1' 'kind: Config' 'current-context: kubelet' \
+    'clusters:' '- name: kubelet' '  cluster:' "    certificate-authority-data: $bootstrap_ca" "    server: $SERVER" \
+    'contexts:' '- name: kubelet' '  context:' '    cluster: kubelet' '    user: kubelet' \
+    'users:' '- name: kubelet' '  user:' "    token: $(token)" >"$KUBELET/kubeconfig-bootstrap.gardenlet-new")
+  mv -f "$KUBELET/kubeconfig-bootstrap.gardenlet-new" "$KUBELET/kubeconfig-bootstrap"
+}
+
+# Waits for a file; the time counts for all phases together. The last argument is what to do before each look.
 await() {
-  until [ -s "$2" ]; do
+  until ${4:-true} && [ -s "$2" ]; do
     if [ "$waited" -ge "$wait_seconds" ]; then fail_phase "$1" "$3"; fi
     sleep 1
     waited=$((waited + 1))
@@ -103,7 +117,8 @@ await_node() {
   await 'program of node-agent' /opt/bin/gardener-node-agent 'A registry has to serve the image of gardener-node-agent.'
   await 'identity of node-agent' "$AGENT/credentials/kubeconfig" "$see_list"
   await 'files and units of the pool' "$AGENT/last-applied-osc.yaml" "$see_list"
-  await 'identity of the kubelet' "$KUBELET/pki/kubelet-client-current.pem" "$see_list"
+  await 'identity of the kubelet' "$KUBELET/pki/kubelet-client-current.pem" "$see_list" bootstrap_kubelet
+  rm -f "$KUBELET/kubeconfig-bootstrap"
   until is_active kubelet; do
     [ "$waited" -lt "$wait_seconds" ] || fail_phase 'kubelet' 'Read `journalctl -u kubelet`.'
     sleep 1

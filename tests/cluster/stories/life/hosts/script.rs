@@ -10,7 +10,7 @@ use super::super::scene::Scene;
 use super::super::{PROJECT, ask_for_another, succeeded};
 use super::{ANSWER, ANSWER_PATH, HOSTS, IN_SEED, POD_READY_WITHIN_S, POOL};
 use super::{apply_files, is_served, is_well, pool, readiness, serves};
-use crate::failure::{Failure, Result, ensure, equal};
+use crate::failure::{Failure, Result, ensure};
 use crate::host;
 use crate::image::{self, Component};
 use crate::lab::Lab;
@@ -32,10 +32,14 @@ const READY_IN_S: f64 = 60.0;
 /// The images that agents of nodes and kubelets pull.
 const PULLED: [Component; 5] =
     [image::NODE_AGENT, image::KUBELET, image::TUNNEL_AGENT, image::PROXY, image::DNS];
-/// What an owner has on a host: files with their digests, rules of the packet filter, links, and mounts that no unit makes.
-const STATE: &str = "cd / && find etc opt -type f ! -name '*.pyc' -exec md5sum {} + | sort -k2; find etc opt -type l -printf '%p %l\\n' | sort; \
-     iptables-save 2>/dev/null | grep -E '^(-A|:|\\*)' | sed 's/ \\[.*//'; ip -o link | cut -d: -f2; \
-     cut -d' ' -f2 /proc/mounts | grep -E '^/var/lib/kubelet/|^/run/containerd' || true";
+/// What an owner has on a host, line by line: files with their digests, links, rules and chains of the packet filter, devices of the network,
+/// and mounts of pods. Tables of the packet filter without rules stay.
+const STATE: &str = r"cd /
+find etc opt -type f -exec md5sum {} +
+find etc opt -type l -printf 'link %p %l\n'
+iptables-save | sed -n '/^-A/p; s/^:\([^ ]*\) -.*/chain \1/p'
+ip -o link | cut -d: -f2 | cut -d@ -f1 | sed 's/^/device/'
+cut -d' ' -f2 /proc/mounts | sed -n '\,^/var/lib/kubelet/,p; \,^/run/containerd,p' | sed 's/^/mount /'";
 
 /// The script makes a node of a host, on which a pod runs. The normal run has no metrics-server, and deletes a Shoot with another host.
 pub(crate) fn joins(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
@@ -51,7 +55,7 @@ pub(crate) fn joins(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
 pub(crate) fn stays_and_leaves(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let images = [&PULLED[..], &[image::METRICS_SERVER]].concat();
     let mut host = prepare(lab, scene, &images)?;
-    let before = host.run(&["sh", "-c", STATE])?;
+    let before = state(&host)?;
     let script = print(scene, &[])?;
     join(lab, scene, &host, &script)?;
     serves(&scene.owner(lab, POOL)?)?;
@@ -68,12 +72,18 @@ pub(crate) fn stays_and_leaves(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
         "a second host gets a token for the node".to_owned()
     })?;
     leaves(&host, &script)?;
-    equal("what the owner has on the host", &host.run(&["sh", "-c", STATE])?, &before)?;
+    let after = state(&host)?;
+    let other: Vec<&String> = before.symmetric_difference(&after).collect();
+    ensure(other.is_empty(), || format!("the host is not as it was: {other:#?}"))?;
     leaves(&host, &script)?;
     let script = print(scene, &["--rejoin"])?;
     join(lab, scene, &host, &script)?;
     drop(host);
     super::goes(lab, scene)
+}
+
+fn state(host: &SystemHost) -> Result<BTreeSet<String>> {
+    Ok(host.run(&["sh", "-c", STATE])?.lines().map(str::to_owned).collect())
 }
 
 fn shoot() -> String {
