@@ -83,6 +83,8 @@ pub(crate) enum Judgement {
     Approved {
         /// The host whose Node another host had before, if its agent asks.
         replaces: Option<String>,
+        /// The host whose Node another host had before, if its kubelet asks: the last to use the token.
+        uses: Option<String>,
     },
     /// With the reason, for people.
     Denied(String),
@@ -151,7 +153,7 @@ impl Wish {
 }
 
 impl Judgement {
-    const APPROVED: Self = Self::Approved { replaces: None };
+    const APPROVED: Self = Self::Approved { replaces: None, uses: None };
 }
 
 /// Whether a signer signs for nodes and their agents.
@@ -226,8 +228,13 @@ fn by_token(host: &str, token: &JoinToken, wish: Wish, joins: &dyn Joins) -> Jud
             "node {host} exists: print its script again with --rejoin if this host takes its place"
         )),
         Ok(node) => {
-            let replaces = node.filter(|_| wish == Wish::Agent).map(|_| host.to_owned());
-            Judgement::Approved { replaces }
+            let taken = node.map(|_| host.to_owned());
+            match wish {
+                Wish::Agent => Judgement::Approved { replaces: taken, uses: None },
+                Wish::KubeletClient | Wish::KubeletServer => {
+                    Judgement::Approved { replaces: None, uses: taken }
+                }
+            }
         }
         Err(why) => Judgement::Open(why),
     }
@@ -330,8 +337,9 @@ mod tests {
     /// The word of the judgement, and its reason.
     fn word(request: &NodeRequest, known: &Known) -> String {
         match judge(request, known) {
-            Judgement::Approved { replaces: None } => "approved".to_owned(),
-            Judgement::Approved { replaces: Some(host) } => format!("approved in the place of {host}"),
+            Judgement::Approved { replaces: None, uses: None } => "approved".to_owned(),
+            Judgement::Approved { replaces: Some(host), .. } => format!("approved in the place of {host}"),
+            Judgement::Approved { uses: Some(host), .. } => format!("approved as the last of {host}"),
             Judgement::Denied(why) => format!("denied: {why}"),
             Judgement::Open(why) => format!("open: {why}"),
             Judgement::Foreign => "foreign".to_owned(),
@@ -355,7 +363,7 @@ mod tests {
             (agent("h1", token), &taken, "denied: node h1 exists"),
             (kubelet("h1", token), &taken, "denied: node h1 exists"),
             (agent("h1", token), &known("1", Some(node("1"))), "approved in the place of h1"),
-            (kubelet("h1", token), &known("1", Some(node("1"))), "approved"),
+            (kubelet("h1", token), &known("1", Some(node("1"))), "approved as the last of h1"),
             // The host has taken the place already.
             (agent("h1", token), &known("1", Some(node("2"))), "denied: node h1 exists"),
             (agent("h1", token), &known("1", None), "approved"),

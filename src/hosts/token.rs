@@ -16,7 +16,7 @@ use super::approval::JoinToken;
 pub(crate) const HOST: &str = "edge.gardenlet/host";
 /// The annotation of the Secret with the uid of the Node whose place the host takes.
 const REPLACES: &str = "edge.gardenlet/replaces-node";
-/// The annotation of a Secret whose host has begun to take the place of a Node.
+/// The annotation of a Secret whose host takes the place of a Node: when the kubelet's request was approved, which uses the token last.
 pub(crate) const USED: &str = "edge.gardenlet/used";
 /// The annotation of a control plane's namespace that says until when hosts may join. Approvals are frequent until then.
 pub(crate) const JOINING: &str = "edge.gardenlet/hosts-join-until";

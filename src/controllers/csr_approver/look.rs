@@ -13,7 +13,7 @@ use crate::base::error::chain;
 use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
-use crate::format::time::parse_rfc3339;
+use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, NodeRequest};
 use crate::hosts::{critical, token};
 use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Patch};
@@ -25,6 +25,9 @@ const APPLIED: &str = "checksum/cloud-config-data";
 
 /// How long a token without an end counts, from each look on.
 const ENDLESS: Duration = Duration::from_secs(600);
+
+/// How long a kubelet that takes the place of another has to fetch the answer with its token.
+const FETCHED: Duration = Duration::from_secs(5);
 
 /// A request that nobody has answered.
 struct OpenRequest {
@@ -73,7 +76,7 @@ impl OpenRequests {
 
 /// Answers the requests that it may answer. Returns how many stay open. Errors: a request to the server fails; the others are
 /// answered all the same.
-pub(super) fn look(client: &Client, namespace: &str) -> Result<usize, Error> {
+pub(super) fn look(client: &Client, namespace: &str, now: Timestamp) -> Result<usize, Error> {
     let joins = Cluster { client };
     let mut requests = OpenRequests::default();
     let mut outcome = list(client, &mut requests);
@@ -83,7 +86,9 @@ pub(super) fn look(client: &Client, namespace: &str) -> Result<usize, Error> {
         if matches!(judgement, Judgement::Open(_)) {
             open += 1;
         }
-        if let Err(error) = act(client, namespace, each, &judgement) {
+        if let Err(error) =
+            mark_used(client, &judgement, now).and_then(|()| act(client, namespace, each, &judgement))
+        {
             outcome = Err(error);
         }
     }
@@ -106,7 +111,7 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
             answer(client, open, "Denied", "RequestDenied", why)?;
             tell("denied", why);
         }
-        Judgement::Approved { replaces } => {
+        Judgement::Approved { replaces, .. } => {
             if let Some(host) = replaces {
                 take_place(client, host)?;
             }
@@ -121,13 +126,17 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
     Ok(())
 }
 
-/// The agent of a host compares only the checksum that its Node has. It is that of the host before, so it goes. The token is marked,
-/// because until then it was not used.
+/// Notes in the token of a host that takes a place when its kubelet has used it.
+fn mark_used(client: &Client, judgement: &Judgement, now: Timestamp) -> Result<(), Error> {
+    let Judgement::Approved { uses: Some(host), .. } = judgement else { return Ok(()) };
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {token::USED: rfc3339(now)}}}));
+    gone(client.patch_blindly(&SECRET, &token::key(host), &patch))
+}
+
+/// The agent of a host compares only the checksum that its Node has. It is that of the host before, so it goes.
 fn take_place(client: &Client, host: &str) -> Result<(), Error> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {APPLIED: null}}}));
-    gone(client.patch_blindly(&NODE, &Key::cluster(host), &patch))?;
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {token::USED: "true"}}}));
-    gone(client.patch_blindly(&SECRET, &token::key(host), &patch))
+    gone(client.patch_blindly(&NODE, &Key::cluster(host), &patch))
 }
 
 fn gone(result: Result<(), Error>) -> Result<(), Error> {
@@ -196,8 +205,9 @@ pub(super) fn tokens(client: &Client, now: Timestamp) -> Result<Option<Timestamp
         // One that never expires was made by hand.
         let until = token::expiration(secret).unwrap_or(now.plus(ENDLESS));
         let until = Some(until).filter(|until| now < *until);
-        // A node that the host takes the place of is that of another host until then.
-        let may_be_joined = replaces.is_empty() || annotation(secret, token::USED) == "true";
+        // A node that the host takes the place of is that of another host until its kubelet has a certificate.
+        let used = parse_rfc3339(annotation(secret, token::USED));
+        let may_be_joined = replaces.is_empty() || used.is_ok_and(|used| used.plus(FETCHED) <= now);
         if may_be_joined && has_joined(client, &host)? {
             gone(client.delete(&SECRET, &Key::of(secret), &DeleteParams::default()))?;
             log::info!(host = host.as_str(); "The host has joined");

@@ -115,7 +115,7 @@ impl Reconciler for CsrApprover {
             let is_joining = annotated.is_some_and(|until| now < until);
             return Ok(ReconcileOutcome::After(if is_joining { SOON } else { UNSERVED }));
         };
-        let open = look::look(&shoot, namespace)?;
+        let open = look::look(&shoot, namespace, now)?;
         // The Shoot may have brought its tokens along from another seed.
         if annotated.is_some() || known.until.is_some() || !known.is_known {
             known.until = look::tokens(&shoot, now)?;
