@@ -1,6 +1,7 @@
 //! The objects of Kubernetes and Gardener as plain types: their API paths and the fields that the program reads. A view
 //! drops unknown fields; whole objects are `serde_json::Value`.
 
+pub(crate) mod bootstrap_token;
 pub(crate) mod condition;
 pub mod meta;
 pub(crate) mod patch;

@@ -4,23 +4,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::api::bootstrap_token::{self, ID_CHARS, NewToken, field};
 use crate::api::core::SECRET;
-use crate::api::meta::{Key, text};
+use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
-use crate::base::random;
 use crate::components::managed::sha256_hex;
-use crate::format::base64;
-use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::format::time::parse_rfc3339;
 use crate::kube::{Error, Garden};
 use crate::runtime::write;
 
 const VALIDITY: Duration = Duration::from_secs(24 * 3_600);
 /// A token that expires sooner is renewed, because the new agent needs time to start.
 const LEFT_MIN: Duration = Duration::from_secs(600);
-const ID_CHARS: usize = 6;
-const SECRET_CHARS: usize = 16;
-const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// The id of an object's token. The garden allows the token by this id.
 pub(crate) fn id(namespace: &str, name: &str) -> String {
@@ -29,38 +25,30 @@ pub(crate) fn id(namespace: &str, name: &str) -> String {
 
 /// The Secret of that token.
 pub fn key(namespace: &str, name: &str) -> Key {
-    Key::new("kube-system", format!("bootstrap-token-{}", id(namespace, name)))
+    bootstrap_token::key(&id(namespace, name))
 }
 
-/// When the token expires; empty if it never does.
-pub(crate) fn expiration(secret: &Value) -> String {
-    field(secret, "expiration")
-}
+pub(crate) use bootstrap_token::expiration;
 
 /// The Secret of a new token for a seed, and the token. The agent of the seed may delete this Secret after use.
 pub(crate) fn of_seed(seed: &str, until: Timestamp) -> (Value, String) {
-    let (owner, fresh) = (Key::new("garden", seed), random::text(SECRET_CHARS, ALPHABET));
+    let owner = Key::new("garden", seed);
     let (id, key) = (id(&owner.namespace, seed), key(&owner.namespace, seed));
     let mut secret = json!({"apiVersion": "v1", "kind": "Secret",
         "metadata": {"name": key.name, "namespace": key.namespace}});
-    fill(&mut secret, &id, &fresh, "Gardenlet", &owner, until);
-    (secret, format!("{id}.{fresh}"))
-}
-
-fn field(secret: &Value, name: &str) -> String {
-    let decoded = base64::decode(text(&secret["data"][name]).as_bytes()).unwrap_or_default();
-    String::from_utf8_lossy(&decoded).into_owned()
+    let token = fill(&mut secret, &id, &bootstrap_token::fresh(), "Gardenlet", &owner, until);
+    (secret, token)
 }
 
 /// Whether the token is still valid for long enough.
 fn is_valid(secret: &Value, now: Timestamp) -> bool {
-    parse_rfc3339(&field(secret, "expiration")).is_ok_and(|end| end.since(now) > LEFT_MIN)
+    parse_rfc3339(&expiration(secret)).is_ok_and(|end| end.since(now) > LEFT_MIN)
 }
 
 /// Returns the token of a ManagedSeed, and creates it if there is no valid one.
 pub(crate) fn ensure(garden: &Garden, owner: &Key, now: Timestamp) -> Result<String, Error> {
     let Key { namespace, name } = owner;
-    let (id, fresh) = (id(namespace, name), random::text(SECRET_CHARS, ALPHABET));
+    let (id, fresh) = (id(namespace, name), bootstrap_token::fresh());
     let secret = write::ensure(garden, &SECRET, &key(namespace, name), &|secret| {
         if !is_valid(secret, now) {
             fill(secret, &id, &fresh, "ManagedSeed", owner, now.plus(VALIDITY));
@@ -69,27 +57,14 @@ pub(crate) fn ensure(garden: &Garden, owner: &Key, now: Timestamp) -> Result<Str
     Ok(format!("{id}.{}", field(&secret, "token-secret")))
 }
 
-/// An existing token keeps its secret part, because an agent may already have it.
-fn fill(secret: &mut Value, id: &str, fresh: &str, kind: &str, owner: &Key, until: Timestamp) {
+/// An existing token keeps its secret part, because an agent may already have it. Returns the token.
+fn fill(secret: &mut Value, id: &str, fresh: &str, kind: &str, owner: &Key, until: Timestamp) -> String {
     let Key { namespace, name } = owner;
-    let known = field(secret, "token-secret");
-    let known = if known.len() == SECRET_CHARS { known.as_str() } else { fresh };
     // The garden parses this text.
     let description = format!(
         "A bootstrap token for the Gardenlet for seedmanagement.gardener.cloud/v1alpha1.{kind} resource {namespace}/{name}."
     );
-    secret["type"] = json!("bootstrap.kubernetes.io/token");
-    let end = rfc3339(until);
-    for (name, value) in [
-        ("description", description.as_str()),
-        ("token-id", id),
-        ("token-secret", known),
-        ("expiration", end.as_str()),
-        ("usage-bootstrap-authentication", "true"),
-        ("usage-bootstrap-signing", "true"),
-    ] {
-        secret["data"][name] = json!(base64::encode(value.as_bytes()));
-    }
+    NewToken { id, fresh, description: &description, until }.fill(secret)
 }
 
 #[cfg(test)]

@@ -6,7 +6,6 @@
 
 use std::net::IpAddr;
 
-use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedSet;
 use crate::pki::requested::RequestedCertificate;
@@ -258,11 +257,6 @@ fn server(host: &str, asked: &RequestedCertificate, joins: &dyn Joins) -> Judgem
             Err(why) => Judgement::Open(why),
         },
     }
-}
-
-/// The Secret of the token with an id.
-pub(crate) fn token_key(id: &str) -> Key {
-    Key::new("kube-system", format!("bootstrap-token-{id}"))
 }
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 
 use serde_json::Value;
 
+use crate::api::bootstrap_token::{self, ID_CHARS};
 use crate::api::meta::{Key, annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::json::json;
-use crate::base::random;
 use crate::components::managed::sha256_hex;
-use crate::format::base64;
-use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::format::time::parse_rfc3339;
 
 use super::approval::JoinToken;
 
@@ -20,12 +19,9 @@ const REPLACES: &str = "edge.gardenlet/replaces-node";
 pub(crate) const USED: &str = "edge.gardenlet/used";
 /// The annotation of a control plane's namespace that says until when hosts may join. Approvals are frequent until then.
 pub(crate) const JOINING: &str = "edge.gardenlet/hosts-join-until";
-const ID_CHARS: usize = 6;
-const SECRET_CHARS: usize = 16;
-const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
-/// A token that is made.
-pub(crate) struct NewToken<'a> {
+/// The token of a host that joins.
+pub(crate) struct HostToken<'a> {
     pub(crate) host: &'a str,
     pub(crate) pool: &'a str,
     /// The uid of the Node whose place the host takes; empty if there is none.
@@ -40,7 +36,7 @@ fn id(host: &str) -> String {
 
 /// The Secret with the token of a host.
 pub(crate) fn key(host: &str) -> Key {
-    super::approval::token_key(&id(host))
+    bootstrap_token::key(&id(host))
 }
 
 /// The host for which the Secret has a token; empty if it is that of another program.
@@ -61,44 +57,40 @@ pub(crate) fn read(secret: &Value) -> Option<JoinToken> {
 
 /// When the token of a Secret expires.
 pub(crate) fn expiration(secret: &Value) -> Option<Timestamp> {
-    let text = base64::decode(text(&secret["data"]["expiration"]).as_bytes()).ok()?;
-    parse_rfc3339(str::from_utf8(&text).ok()?).ok()
+    parse_rfc3339(&bootstrap_token::expiration(secret)).ok()
 }
 
-impl NewToken<'_> {
+impl HostToken<'_> {
     /// The Secret, and the token.
     pub(crate) fn secret(&self) -> (Value, String) {
         let (id, key) = (id(self.host), key(self.host));
-        let fresh = random::text(SECRET_CHARS, ALPHABET);
         let mut secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+            "apiVersion": "v1", "kind": "Secret",
             "metadata": {"name": key.name, "namespace": key.namespace, "labels": {HOST: self.host},
                 "annotations": {REPLACES: self.replaces}},
         });
         let description = format!("Host {} joins pool {}.", self.host, self.pool);
-        let end = rfc3339(self.until);
-        for (name, value) in [
-            ("description", description.as_str()),
-            ("token-id", &id),
-            ("token-secret", &fresh),
-            ("expiration", &end),
-            ("usage-bootstrap-authentication", "true"),
-            ("usage-bootstrap-signing", "true"),
-        ] {
-            secret["data"][name] = json!(base64::encode(value.as_bytes()));
-        }
-        (secret, format!("{id}.{fresh}"))
+        let fresh = bootstrap_token::fresh();
+        let new = bootstrap_token::NewToken {
+            id: &id,
+            fresh: &fresh,
+            description: &description,
+            until: self.until,
+        };
+        let token = new.fill(&mut secret);
+        (secret, token)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::base64;
 
     #[test]
     fn a_token_belongs_to_a_host() {
         let new =
-            NewToken { host: "h1", pool: "a", replaces: "7", until: Timestamp::from_unix(1_767_225_600) };
+            HostToken { host: "h1", pool: "a", replaces: "7", until: Timestamp::from_unix(1_767_225_600) };
         let (secret, token) = new.secret();
         let (id, rest) = token.split_once('.').unwrap();
         assert_eq!((id.len(), rest.len()), (6, 16));

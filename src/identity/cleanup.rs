@@ -1,6 +1,7 @@
 //! At each start, the agent updates its trust to the garden's current CA, and removes the credentials that bootstrapped
 //! its identity.
 
+use crate::api::bootstrap_token;
 use crate::api::certificates::{CERTIFICATE_SIGNING_REQUEST, CertificateSigningRequest};
 use crate::api::core::{CONFIG_MAP, ConfigMap, SECRET, SERVICE_ACCOUNT};
 use crate::api::meta::{Key, Resource};
@@ -201,9 +202,7 @@ fn token_subject(token: &str) -> Option<String> {
 
 fn objects(who: &Bootstrapper) -> Vec<(Resource, Key)> {
     match who {
-        Bootstrapper::Token { id } => {
-            vec![(SECRET, Key::new("kube-system", format!("bootstrap-token-{id}")))]
-        }
+        Bootstrapper::Token { id } => vec![(SECRET, bootstrap_token::key(id))],
         Bootstrapper::ServiceAccount { namespace, name } => vec![
             (SERVICE_ACCOUNT, Key::new(namespace, name)),
             (

@@ -23,7 +23,7 @@ use crate::config::settings::ResourceManager;
 use crate::format::base64;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::hosts::script::{HostFacts, ShootFacts};
-use crate::hosts::token::{self, JOINING, NewToken};
+use crate::hosts::token::{self, HostToken, JOINING};
 use crate::kube::{Client, DeleteParams, ListParams, Patch, RequestGates, Seed, Shoot};
 use crate::osc;
 use crate::shoot::client::{ShootConnector, ShootServers};
@@ -92,7 +92,7 @@ fn script(
     })?;
     let shoot = shoot_facts(&place, asked, pool, settings)?;
     let until = now.plus(asked.ttl);
-    let (secret, token) = NewToken { host, pool: &asked.pool, replaces: &replaces, until }.secret();
+    let (secret, token) = HostToken { host, pool: &asked.pool, replaces: &replaces, until }.secret();
     write_token(&place, host, &secret, until)?;
     say(
         io,

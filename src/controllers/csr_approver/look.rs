@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::api::bootstrap_token;
 use crate::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use crate::api::core::{NODE, SECRET};
 use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
@@ -235,7 +236,7 @@ struct Cluster<'a> {
 
 impl Joins for Cluster<'_> {
     fn token(&self, id: &str) -> Result<Option<JoinToken>, String> {
-        let found = self.client.find::<Value>(&SECRET, &approval::token_key(id));
+        let found = self.client.find::<Value>(&SECRET, &bootstrap_token::key(id));
         found.map(|secret| secret.as_ref().and_then(token::read)).map_err(|error| chain(&error))
     }
 
