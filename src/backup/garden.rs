@@ -11,7 +11,7 @@ use crate::extension::credentials::{CredentialsReference, GardenCredentials};
 use crate::extension::{ExtensionObject, TIMESTAMP};
 use crate::flow::Failed;
 use crate::format::time::rfc3339_nanos;
-use crate::kube::{Client, Error, Garden, Patch};
+use crate::kube::{Client, Error, Garden, Patch, unless_absent};
 use crate::runtime::write;
 
 /// The annotation with which the backups of a deleted BackupEntry are deleted at once.
@@ -141,19 +141,13 @@ pub(crate) fn migrate_entry(
     let annotations = json!({OPERATION: "migrate", TIMESTAMP: rfc3339_nanos(now)});
     let patch =
         json!({"metadata": {"annotations": annotations}, "spec": {"seedName": shoot["spec"]["seedName"]}});
-    is_there(garden.patch_blindly(&BACKUP_ENTRY, &entry.key, &Patch::Merge(patch)))
+    unless_absent(garden.patch_blindly(&BACKUP_ENTRY, &entry.key, &Patch::Merge(patch))).map(drop)
 }
 
 /// Lets a deletion of a BackupEntry delete its backups at once. Errors: a request fails. A missing entry is no error.
 pub(crate) fn force_deletion(garden: &Garden, entry: &ExtensionObject) -> Result<(), Error> {
-    is_there(garden.patch_blindly(&BACKUP_ENTRY, &entry.key, &Patch::annotation(FORCE_DELETION, "true")))
-}
-
-fn is_there(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
-    }
+    unless_absent(garden.patch_blindly(&BACKUP_ENTRY, &entry.key, &Patch::annotation(FORCE_DELETION, "true")))
+        .map(drop)
 }
 
 /// Reads the credentials of a BackupBucket: those that its extension generated, or its own. Errors: a request fails; or

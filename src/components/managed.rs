@@ -13,7 +13,7 @@ use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::yaml::{self, Dialect};
 use crate::format::{base64, brotli, hex};
-use crate::kube::{Error, Patch, Seed};
+use crate::kube::{Error, Patch, Seed, unless_absent};
 use crate::runtime::write;
 
 const ROLE_LABEL: &str = "gardener.cloud/role";
@@ -232,11 +232,7 @@ pub(crate) fn apply(
 /// object is no error.
 pub(crate) fn apply_again(seed: &Seed, key: &Key) -> Result<(), Error> {
     let patch = Patch::annotation(OPERATION, "reconcile");
-    let answer = seed.patch::<Value>(&MANAGED_RESOURCE, key, &patch);
-    match answer {
-        Err(e) if e.is_not_found() => Ok(()),
-        other => other.map(drop),
-    }
+    unless_absent(seed.patch::<Value>(&MANAGED_RESOURCE, key, &patch)).map(drop)
 }
 
 /// The progress of a removal of a ManagedResource.

@@ -11,7 +11,7 @@ use super::rollout;
 use crate::api::meta::{Key, Resource, text};
 use crate::flow::{Failed, TaskStep};
 use crate::format::human;
-use crate::kube::{Error, Patch, Seed};
+use crate::kube::{Error, Patch, Seed, unless_absent};
 
 /// How often terminating pods are checked.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -29,10 +29,7 @@ pub(crate) fn to(seed: &Seed, resource: &Resource, key: &Key, replicas: i64) -> 
         return Ok(());
     }
     let patch = Patch::replicas(replicas);
-    match seed.patch::<Value>(resource, key, &patch) {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other.map(drop),
-    }
+    unless_absent(seed.patch::<Value>(resource, key, &patch)).map(drop)
 }
 
 /// Checks once whether the pods of a Deployment or a StatefulSet without replicas are gone. Ended pods do not count,

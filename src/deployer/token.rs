@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::api::bootstrap_token::{self, ID_CHARS, NewToken, field};
+use crate::api::bootstrap_token::{self, ID_CHARS, NewToken, expiration, field};
 use crate::api::core::SECRET;
 use crate::api::meta::Key;
 use crate::base::clock::Timestamp;
@@ -27,8 +27,6 @@ pub(crate) fn id(namespace: &str, name: &str) -> String {
 pub fn key(namespace: &str, name: &str) -> Key {
     bootstrap_token::key(&id(namespace, name))
 }
-
-pub(crate) use bootstrap_token::expiration;
 
 /// The Secret of a new token for a seed, and the token. The agent of the seed may delete this Secret after use.
 pub(crate) fn of_seed(seed: &str, until: Timestamp) -> (Value, String) {

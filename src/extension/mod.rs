@@ -30,7 +30,7 @@ use crate::base::clock::Timestamp;
 use crate::base::json::json;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::format::time::rfc3339_nanos;
-use crate::kube::{Client, DeleteParams, Error, ListParams, Patch};
+use crate::kube::{Client, DeleteParams, Error, ListParams, Patch, unless_absent};
 
 pub(crate) mod changed;
 pub(crate) mod credentials;
@@ -316,14 +316,17 @@ impl ExtensionObject {
     /// object is no error.
     pub fn migrate(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = request(ExtensionOperation::Migrate, now);
-        found(self.patch(client, json!({"metadata": {"annotations": annotations}})))
+        unless_absent(self.patch(client, json!({"metadata": {"annotations": annotations}}))).map(drop)
     }
 
     /// Confirms the deletion and deletes the object. Errors: a request fails. A missing object is no error.
     pub fn delete(&self, client: &Client, now: Timestamp) -> Result<(), Error> {
         let annotations = json!({CONFIRMATION: "true", TIMESTAMP: rfc3339_nanos(now)});
         let confirmed = self.patch(client, json!({"metadata": {"annotations": annotations}}));
-        found(confirmed.and_then(|()| client.delete(&self.resource, &self.key, &DeleteParams::default())))
+        unless_absent(
+            confirmed.and_then(|()| client.delete(&self.resource, &self.key, &DeleteParams::default())),
+        )
+        .map(drop)
     }
 
     fn write(
@@ -409,14 +412,6 @@ impl ExtensionObject {
 
     fn title(&self) -> String {
         format!("{} {}", self.resource.kind, self.key)
-    }
-}
-
-/// A missing object is not an error.
-fn found(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
     }
 }
 

@@ -287,7 +287,7 @@ impl std::error::Error for Error {
 }
 
 /// An absent object is not an error.
-pub(super) fn unless_absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
+pub(crate) fn unless_absent<T>(found: Result<T, Error>) -> Result<Option<T>, Error> {
     match found {
         Ok(object) => Ok(Some(object)),
         Err(error) if error.is_not_found() => Ok(None),

@@ -38,6 +38,7 @@ pub use error::Error;
 pub use error::ErrorVerdict;
 #[cfg(test)]
 pub(crate) use error::StatusFailure;
+pub(crate) use error::unless_absent;
 pub(crate) use gate::{RequestGate, RequestGates};
 pub(crate) use request::ListItem;
 pub use request::UndecodableObject;

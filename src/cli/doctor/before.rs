@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::api::bootstrap_token;
 use crate::api::core::SECRET;
 use crate::base::clock::Clock;
 use crate::base::error::chain;
@@ -103,7 +104,7 @@ impl Doctor<'_> {
         let found = garden.find::<Value>(&SECRET, &key);
         let (state, text, remedy) = match found {
             Ok(Some(secret)) => {
-                let (end, now) = (token::expiration(&secret), Clock::system().now());
+                let (end, now) = (bootstrap_token::expiration(&secret), Clock::system().now());
                 match parse_rfc3339(&end) {
                     Ok(at) if at > now => (State::Good, format!("{key} is valid until {end}"), ""),
                     Ok(_) => (State::Broken, format!("{key} expired at {end}"), TOKEN),

@@ -24,8 +24,9 @@ use crate::format::base64;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::hosts::script::{HostFacts, ShootFacts};
 use crate::hosts::token::{self, HostToken, JOINING};
-use crate::kube::{Client, DeleteParams, ListParams, Patch, RequestGates, Seed, Shoot};
+use crate::kube::{Client, ListParams, Patch, RequestGates, Seed, Shoot};
 use crate::osc;
+use crate::runtime::write;
 use crate::shoot::client::{ShootConnector, ShootServers};
 use crate::shoot::has_foreign_workers;
 use arguments::{NodeCommand, ScriptArguments, parse};
@@ -201,10 +202,7 @@ fn write_token(place: &Place, host: &str, secret: &Value, until: Timestamp) -> R
             "Secret {key} is the token of another: delete it, or choose another name for the host"
         ));
     }
-    match place.shoot.delete(&SECRET, &key, &DeleteParams::default()) {
-        Err(error) if !error.is_not_found() => return Err(failed(error)),
-        _ => {}
-    }
+    write::delete(&place.shoot, &SECRET, &key).map_err(failed)?;
     place.shoot.create::<Value>(&SECRET, &key.namespace, secret).map_err(failed)?;
     // The token of another host may live longer.
     let last = place.joining.map_or(until, |other| other.max(until));

@@ -21,7 +21,7 @@ use crate::extension::required::unheard;
 use crate::extension::{DesiredExtension, ExtensionObject, problem};
 use crate::flow::Failed;
 use crate::format::view;
-use crate::kube::{DeleteParams, Error, ErrorVerdict, ListParams, Patch};
+use crate::kube::{Error, ErrorVerdict, ListParams, Patch, unless_absent};
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
 use crate::runtime::informer::Options;
@@ -181,11 +181,11 @@ impl BastionReconciliation<'_> {
         }
         if let Some(patch) = difference(&object, &marked) {
             let patched = seed.patch::<Value>(&target.resource, &target.key, &Patch::Merge(patch));
-            gone(patched.map(drop))?;
+            unless_absent(patched)?;
         }
         if object["metadata"]["deletionTimestamp"].is_null() {
             // Unlike other extension objects, it needs no confirmation.
-            gone(seed.delete(&target.resource, &target.key, &DeleteParams::default()))?;
+            write::delete(seed, &target.resource, &target.key)?;
         }
         Ok(ReconcileOutcome::Done)
     }
@@ -288,19 +288,12 @@ impl BastionReconciliation<'_> {
     fn tell(&self, report: &BastionReport<'_>) -> Result<(), ReconcileFailure> {
         let Some(patch) = status::patch(self.object, report, self.cx.clock.now()) else { return Ok(()) };
         let patch = Patch::Strategic(patch);
-        Ok(gone(self.controller.site.garden.patch_status::<Value>(&BASTION, self.key, &patch).map(drop))?)
+        unless_absent(self.controller.site.garden.patch_status::<Value>(&BASTION, self.key, &patch))?;
+        Ok(())
     }
 
     fn fail(&self, failed: Failed) -> Result<ReconcileOutcome, ReconcileFailure> {
         self.tell(&BastionReport::Failed(failed.clone()))?;
         Err(failed.into())
-    }
-}
-
-/// A missing object needs no change.
-fn gone(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
     }
 }

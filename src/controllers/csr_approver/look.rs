@@ -17,9 +17,10 @@ use crate::format::base64;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, NodeRequest};
 use crate::hosts::{critical, token};
-use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Patch};
+use crate::kube::{Client, Error, ListItem, ListParams, Patch, unless_absent};
 use crate::limits;
 use crate::pki::requested::RequestedCertificate;
+use crate::runtime::write;
 
 /// The annotation of a node with the checksum of what its agent has applied.
 const APPLIED: &str = "checksum/cloud-config-data";
@@ -121,8 +122,7 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
         }
     }
     for name in &open.superseded {
-        let key = Key::cluster(name.as_str());
-        gone(client.delete(&CERTIFICATE_SIGNING_REQUEST, &key, &DeleteParams::default()))?;
+        write::delete(client, &CERTIFICATE_SIGNING_REQUEST, &Key::cluster(name.as_str()))?;
     }
     Ok(())
 }
@@ -131,20 +131,13 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
 fn mark_used(client: &Client, judgement: &Judgement, now: Timestamp) -> Result<(), Error> {
     let Judgement::Approved { uses: Some(host), .. } = judgement else { return Ok(()) };
     let patch = Patch::Merge(json!({"metadata": {"annotations": {token::USED: rfc3339(now)}}}));
-    gone(client.patch_blindly(&SECRET, &token::key(host), &patch))
+    unless_absent(client.patch_blindly(&SECRET, &token::key(host), &patch)).map(drop)
 }
 
 /// The agent of a host compares only the checksum that its Node has. It is that of the host before, so it goes.
 fn take_place(client: &Client, host: &str) -> Result<(), Error> {
     let patch = Patch::Merge(json!({"metadata": {"annotations": {APPLIED: null}}}));
-    gone(client.patch_blindly(&NODE, &Key::cluster(host), &patch))
-}
-
-fn gone(result: Result<(), Error>) -> Result<(), Error> {
-    match result {
-        Err(error) if error.is_not_found() => Ok(()),
-        other => other,
-    }
+    unless_absent(client.patch_blindly(&NODE, &Key::cluster(host), &patch)).map(drop)
 }
 
 /// Reads the requests one by one: users decide how large they are.
@@ -210,7 +203,7 @@ pub(super) fn tokens(client: &Client, now: Timestamp) -> Result<Option<Timestamp
         let used = parse_rfc3339(annotation(secret, token::USED));
         let may_be_joined = replaces.is_empty() || used.is_ok_and(|used| used.plus(FETCHED) <= now);
         if may_be_joined && has_joined(client, &host)? {
-            gone(client.delete(&SECRET, &Key::of(secret), &DeleteParams::default()))?;
+            write::delete(client, &SECRET, &Key::of(secret))?;
             log::info!(host = host.as_str(); "The host has joined");
         } else {
             last = last.max(until);
