@@ -76,15 +76,21 @@ pub(crate) trait Joins {
     fn other_with(&self, name: &str, asked: &RequestedCertificate) -> Result<Option<String>, String>;
 }
 
+/// How far a host is that takes the place of a Node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum TakeoverStep {
+    /// The agent of the host asks.
+    Begins,
+    /// Its kubelet asks, which is the last to use the token.
+    Ends,
+}
+
 /// What becomes of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Judgement {
-    Approved {
-        /// The host whose Node another host had before, if its agent asks.
-        replaces: Option<String>,
-        /// The host whose Node another host had before, if its kubelet asks: the last to use the token.
-        uses: Option<String>,
-    },
+    Approved,
+    /// For the host of this name, which takes the place of a Node.
+    ApprovedInPlace(String, TakeoverStep),
     /// With the reason, for people.
     Denied(String),
     /// It stays open, and is looked at again.
@@ -151,10 +157,6 @@ impl Wish {
     }
 }
 
-impl Judgement {
-    const APPROVED: Self = Self::Approved { replaces: None, uses: None };
-}
-
 /// Whether a signer signs for nodes and their agents.
 pub(crate) fn is_of_nodes(signer: &str) -> bool {
     [CLIENT, KUBELET_CLIENT, KUBELET_SERVING].contains(&signer)
@@ -205,7 +207,7 @@ pub(crate) fn judge(request: &NodeRequest, joins: &dyn Joins) -> Judgement {
     match wish {
         // A host whose Node was deleted has left.
         Wish::Agent => match joins.node(&host) {
-            Ok(Some(_)) => Judgement::APPROVED,
+            Ok(Some(_)) => Judgement::Approved,
             Ok(None) => Judgement::Open(format!("node {host} does not exist")),
             Err(why) => Judgement::Open(why),
         },
@@ -226,14 +228,10 @@ fn by_token(host: &str, token: &JoinToken, wish: Wish, joins: &dyn Joins) -> Jud
         Ok(Some(node)) if node.uid != token.replaces => Judgement::Denied(format!(
             "node {host} exists: print its script again with --rejoin if this host takes its place"
         )),
-        Ok(node) => {
-            let taken = node.map(|_| host.to_owned());
-            match wish {
-                Wish::Agent => Judgement::Approved { replaces: taken, uses: None },
-                Wish::KubeletClient | Wish::KubeletServer => {
-                    Judgement::Approved { replaces: None, uses: taken }
-                }
-            }
+        Ok(None) => Judgement::Approved,
+        Ok(Some(_)) => {
+            let step = if wish == Wish::Agent { TakeoverStep::Begins } else { TakeoverStep::Ends };
+            Judgement::ApprovedInPlace(host.to_owned(), step)
         }
         Err(why) => Judgement::Open(why),
     }
@@ -252,7 +250,7 @@ fn server(host: &str, asked: &RequestedCertificate, joins: &dyn Joins) -> Judgem
     match names.or_else(|| addresses.map(ToString::to_string)) {
         Some(other) => Judgement::Open(format!("node {host} does not have the address {other}")),
         None => match joins.other_with(host, asked) {
-            Ok(None) => Judgement::APPROVED,
+            Ok(None) => Judgement::Approved,
             Ok(Some(other)) => Judgement::Open(format!("node {other} has the same address")),
             Err(why) => Judgement::Open(why),
         },
@@ -331,9 +329,11 @@ mod tests {
     /// The word of the judgement, and its reason.
     fn word(request: &NodeRequest, known: &Known) -> String {
         match judge(request, known) {
-            Judgement::Approved { replaces: None, uses: None } => "approved".to_owned(),
-            Judgement::Approved { replaces: Some(host), .. } => format!("approved in the place of {host}"),
-            Judgement::Approved { uses: Some(host), .. } => format!("approved as the last of {host}"),
+            Judgement::Approved => "approved".to_owned(),
+            Judgement::ApprovedInPlace(host, TakeoverStep::Begins) => {
+                format!("approved in the place of {host}")
+            }
+            Judgement::ApprovedInPlace(host, TakeoverStep::Ends) => format!("approved as the last of {host}"),
             Judgement::Denied(why) => format!("denied: {why}"),
             Judgement::Open(why) => format!("open: {why}"),
             Judgement::Foreign => "foreign".to_owned(),

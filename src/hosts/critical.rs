@@ -42,14 +42,14 @@ struct Inside<'a> {
 fn lack(inside: &Inside<'_>) -> Option<String> {
     let Inside { node, daemons, pods, drivers } = inside;
     let is_labelled = |object: &Value| object["metadata"]["labels"][CRITICAL] == "true";
-    let missing = daemons.iter().filter(|daemons| {
+    let wanted = daemons.iter().filter(|daemons| {
         is_labelled(daemons) && is_labelled(&daemons["spec"]["template"]) && is_meant_for(daemons, node)
     });
     let owns = |daemons: &Value, pod: &Value| {
         let owners = pod["metadata"]["ownerReferences"].as_array();
         owners.into_iter().flatten().any(|owner| owner["uid"] == daemons["metadata"]["uid"])
     };
-    for daemons in missing {
+    for daemons in wanted {
         if !pods.iter().any(|pod| owns(daemons, pod)) {
             return Some(format!("no pod of DaemonSet {} yet", text(&daemons["metadata"]["name"])));
         }
@@ -59,8 +59,7 @@ fn lack(inside: &Inside<'_>) -> Option<String> {
         if !has_condition_ready(pod) {
             return Some(format!("pod {name} is not ready"));
         }
-        let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
-        for (_, driver) in annotations.filter(|(annotation, _)| annotation.starts_with(WAITS_FOR_DRIVER)) {
+        for driver in needed_drivers(pod) {
             let known = drivers["spec"]["drivers"].as_array();
             if !known.into_iter().flatten().any(|known| known["name"] == *driver) {
                 return Some(format!("driver {} of pod {name} is not registered", text(driver)));
@@ -70,14 +69,20 @@ fn lack(inside: &Inside<'_>) -> Option<String> {
     None
 }
 
+/// The drivers of volumes for which a pod waits.
+fn needed_drivers(pod: &Value) -> impl Iterator<Item = &Value> {
+    let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
+    annotations.filter(|(name, _)| name.starts_with(WAITS_FOR_DRIVER)).map(|(_, driver)| driver)
+}
+
 /// Whether a DaemonSet selects the node by its labels.
 fn is_meant_for(daemons: &Value, node: &Value) -> bool {
     let selector = daemons["spec"]["template"]["spec"]["nodeSelector"].as_object();
     selector.into_iter().flatten().all(|(label, value)| node["metadata"]["labels"][label] == *value)
 }
 
-/// Removes the taint of a node that has it, once nothing is missing. Returns what is missing. Errors: a request fails.
-pub(crate) fn open(client: &Client, node: &Value) -> Result<Option<String>, Error> {
+/// Removes the taint of a node that has it, once nothing is missing. Errors: a request fails.
+pub(crate) fn open(client: &Client, node: &Value) -> Result<(), Error> {
     let name = text(&node["metadata"]["name"]);
     let labelled = |field_selector: String| ListParams {
         label_selector: format!("{CRITICAL}=true"),
@@ -86,22 +91,20 @@ pub(crate) fn open(client: &Client, node: &Value) -> Result<Option<String>, Erro
     };
     let daemons = client.list::<Value>(&DAEMON_SET, NAMESPACE, &labelled(String::new()))?.items;
     let pods = client.list::<Value>(&POD, NAMESPACE, &labelled(format!("spec.nodeName={name}")))?.items;
-    let waits = |pod: &Value| {
-        let annotations = pod["metadata"]["annotations"].as_object().into_iter().flatten();
-        annotations.into_iter().any(|(annotation, _)| annotation.starts_with(WAITS_FOR_DRIVER))
+    let drivers = if pods.iter().any(|pod| needed_drivers(pod).next().is_some()) {
+        client.find::<Value>(&CSI_NODE, &Key::cluster(name))?.unwrap_or_default()
+    } else {
+        Value::Null
     };
-    let drivers = match pods.iter().any(waits) {
-        true => client.find::<Value>(&CSI_NODE, &Key::cluster(name))?.unwrap_or_default(),
-        false => Value::Null,
-    };
-    let lack = lack(&Inside { node, daemons: &daemons, pods: &pods, drivers: &drivers });
-    if lack.is_none() {
-        let left: Vec<&Value> = taints(node).filter(|taint| taint["key"] != NOT_READY).collect();
-        let patch = json!({"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": left}});
-        client.patch::<Value>(&NODE, &Key::cluster(name), &Patch::Merge(patch))?;
-        log::info!(node = name; "The node is open to all pods");
+    if let Some(lack) = lack(&Inside { node, daemons: &daemons, pods: &pods, drivers: &drivers }) {
+        log::debug!(node = name, lack = lack.as_str(); "The node is not open to all pods yet");
+        return Ok(());
     }
-    Ok(lack)
+    let left: Vec<&Value> = taints(node).filter(|taint| taint["key"] != NOT_READY).collect();
+    let patch = json!({"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": left}});
+    client.patch::<Value>(&NODE, &Key::cluster(name), &Patch::Merge(patch))?;
+    log::info!(node = name; "The node is open to all pods");
+    Ok(())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::base::json::json;
 use crate::base::sorted::SortedMap;
 use crate::format::base64;
 use crate::format::time::{parse_rfc3339, rfc3339};
-use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, NodeRequest};
+use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, NodeRequest, TakeoverStep};
 use crate::hosts::{critical, token};
 use crate::kube::{Client, Error, ListItem, ListParams, Patch, unless_absent};
 use crate::limits;
@@ -48,11 +48,10 @@ impl OpenRequests {
     /// Adds one, or replaces an older one.
     fn add(&mut self, object: &Value) {
         let (metadata, spec) = (&object["metadata"], &object["spec"]);
-        let is_answered = object["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
-        if is_answered || !approval::is_of_nodes(text(&spec["signerName"])) {
+        let (user, signer) = (text(&spec["username"]), text(&spec["signerName"]));
+        if is_answered(object) || !approval::is_of_nodes(signer) {
             return;
         }
-        let (user, signer) = (text(&spec["username"]), text(&spec["signerName"]));
         let key = format!("{signer} {user}");
         if !self.0.contains_key(&key) && self.0.len() >= limits::SHOOT_REQUESTS_MAX {
             return;
@@ -76,8 +75,8 @@ impl OpenRequests {
     }
 }
 
-/// Answers the requests that it may answer. Returns how many stay open. Errors: a request to the server fails; the others are
-/// answered all the same.
+/// Answers the requests that it may answer. Returns how many stay open. Errors: a request to the server fails. The other requests for
+/// certificates still get their answers.
 pub(super) fn look(client: &Client, namespace: &str, now: Timestamp) -> Result<usize, Error> {
     let joins = Cluster { client };
     let mut requests = OpenRequests::default();
@@ -88,9 +87,8 @@ pub(super) fn look(client: &Client, namespace: &str, now: Timestamp) -> Result<u
         if matches!(judgement, Judgement::Open(_)) {
             open += 1;
         }
-        if let Err(error) =
-            mark_used(client, &judgement, now).and_then(|()| act(client, namespace, each, &judgement))
-        {
+        let noted = note(client, &judgement, now);
+        if let Err(error) = noted.and_then(|()| act(client, namespace, each, &judgement)) {
             outcome = Err(error);
         }
     }
@@ -113,10 +111,7 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
             answer(client, open, "Denied", "RequestDenied", why)?;
             tell("denied", why);
         }
-        Judgement::Approved { replaces, .. } => {
-            if let Some(host) = replaces {
-                take_place(client, host)?;
-            }
+        Judgement::Approved | Judgement::ApprovedInPlace(..) => {
             answer(client, open, "Approved", "RequestApproved", "Approved by the gardenlet of the seed.")?;
             tell("approved", "");
         }
@@ -127,17 +122,16 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
     Ok(())
 }
 
-/// Notes in the token of a host that takes a place when its kubelet has used it.
-fn mark_used(client: &Client, judgement: &Judgement, now: Timestamp) -> Result<(), Error> {
-    let Judgement::Approved { uses: Some(host), .. } = judgement else { return Ok(()) };
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {token::USED: rfc3339(now)}}}));
-    unless_absent(client.patch_blindly(&SECRET, &token::key(host), &patch)).map(drop)
-}
-
-/// The agent of a host compares only the checksum that its Node has. It is that of the host before, so it goes.
-fn take_place(client: &Client, host: &str) -> Result<(), Error> {
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {APPLIED: null}}}));
-    unless_absent(client.patch_blindly(&NODE, &Key::cluster(host), &patch)).map(drop)
+/// Prepares the answer to a host that takes the place of a Node. The Node has the checksum of the host before, and the agent of this one
+/// compares nothing else, so it goes. The token gets the time of its last use.
+fn note(client: &Client, judgement: &Judgement, now: Timestamp) -> Result<(), Error> {
+    let Judgement::ApprovedInPlace(host, step) = judgement else { return Ok(()) };
+    let (resource, key, annotation, value) = match step {
+        TakeoverStep::Begins => (&NODE, Key::cluster(host.as_str()), APPLIED, Value::Null),
+        TakeoverStep::Ends => (&SECRET, token::key(host), token::USED, json!(rfc3339(now))),
+    };
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
+    unless_absent(client.patch_blindly(resource, &key, &patch)).map(drop)
 }
 
 /// Reads the requests one by one: users decide how large they are.
@@ -150,6 +144,10 @@ fn list(client: &Client, requests: &mut OpenRequests) -> Result<(), Error> {
             ListItem::Restart => *requests = OpenRequests::default(),
         })
         .map(drop)
+}
+
+fn is_answered(object: &Value) -> bool {
+    object["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty())
 }
 
 fn read(object: &Value) -> NodeRequest {
@@ -171,8 +169,7 @@ fn read(object: &Value) -> NodeRequest {
 fn answer(client: &Client, open: &OpenRequest, kind: &str, reason: &str, message: &str) -> Result<(), Error> {
     let key = Key::cluster(open.name.as_str());
     let Some(mut object) = client.find::<Value>(&CERTIFICATE_SIGNING_REQUEST, &key)? else { return Ok(()) };
-    let is_answered = object["status"]["conditions"].as_array().is_some_and(|all| !all.is_empty());
-    if is_answered || text(&object["metadata"]["uid"]) != open.uid {
+    if is_answered(&object) || text(&object["metadata"]["uid"]) != open.uid {
         return Ok(());
     }
     object["status"]["conditions"] =

@@ -77,7 +77,7 @@ impl KnownNodes {
         let mut closed = Vec::new();
         let nodes = list(client, &mut closed).map_err(|error| chain(&error));
         for node in &closed {
-            // What is missing, or the failure, is seen at the next look.
+            // The next look tries again.
             if let Err(error) = critical::open(client, node) {
                 log::debug!(why = chain(&error).as_str(); "Cannot open a node to all pods");
             }
