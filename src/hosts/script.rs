@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::components::archive::packed_text;
 use crate::format::quantity::Quantity;
@@ -18,10 +19,6 @@ use super::user_data::quoted;
 const PARTS: [&str; 5] = ["base.sh", "checks.sh", "join.sh", "leave.sh", "main.sh"];
 /// The end of the user data within the script.
 const END: &str = "GARDENLET_USER_DATA";
-/// What a kubelet keeps free, unless its pool says something else.
-const KEPT_FREE: &str = "100Mi";
-/// What it reserves for itself.
-const RESERVED: &str = "1Gi";
 
 /// What the scripts of a pool's hosts have in common.
 pub(crate) struct ShootFacts {
@@ -130,7 +127,7 @@ impl ShootFacts {
     }
 }
 
-/// A part without comments, indentation and empty lines. None of its texts has several lines that begin so.
+/// A part without comments, indentation and empty lines. Its texts of several lines lose them, too.
 fn stripped(part: &str) -> String {
     let lines = part.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| format!("{line}\n")).collect()
@@ -138,13 +135,9 @@ fn stripped(part: &str) -> String {
 
 /// The memory that pods cannot have.
 fn reserved_bytes(kubelet: &Value) -> i128 {
-    let bytes = |amount: &Value, default: &str| {
-        let amount = amount.as_str().unwrap_or(default);
-        // A share of the memory is little on a small host.
-        Quantity::parse(amount).map_or(0, |amount| amount.whole())
-    };
-    bytes(&kubelet["kubeReserved"]["memory"], RESERVED)
-        + bytes(&kubelet["evictionHard"]["memoryAvailable"], KEPT_FREE)
+    // A share of the memory is little on a small host.
+    let bytes = |amount: &Value| Quantity::parse(text(amount)).map_or(0, |amount| amount.whole());
+    osc::memory_reserved(kubelet).iter().map(bytes).sum()
 }
 
 /// Whether the kubelets of a pool start on a host with swap.

@@ -87,8 +87,6 @@ fn configs(work: &Work) -> Result<Vec<Desired>, Failed> {
             kubelet: image("hyperkube")?,
             pause: image("pause-container")?,
         };
-        let types = profile["machineTypes"].as_array();
-        let machine = types.into_iter().flatten().find(|each| each["name"] == pool.worker["machine"]["type"]);
         let sources = NodeSources {
             pool,
             server: &server,
@@ -97,7 +95,7 @@ fn configs(work: &Work) -> Result<Vec<Desired>, Failed> {
             profile_ca: text(&profile["caBundle"]),
             ssh_keys: keys.as_deref(),
             dns: &dns,
-            memory: machine.and_then(|machine| machine["memory"].as_str()),
+            memory: pool.machine_type(profile).and_then(|machine| machine["memory"].as_str()),
             images: &images,
         };
         for (name, spec) in names(pool).into_iter().zip([osc::init(&sources), osc::original(&sources)]) {

@@ -2,23 +2,16 @@
 
 use serde_json::Value;
 
-use crate::api::meta::text;
-use crate::format::base64;
 use crate::format::yaml;
 
 use super::agent::{self, CA_FILE};
+use super::content::text_of;
 
 /// The URL of the API server and its CAs, from the spec of the object that brings gardener-node-agent onto a node.
 pub(crate) fn connection_of(spec: &Value) -> Option<(String, String)> {
     let content = |path: &str| {
         let files = spec["files"].as_array();
-        let file = files.into_iter().flatten().find(|file| file["path"] == path)?;
-        let inline = &file["content"]["inline"];
-        let data = text(&inline["data"]);
-        if inline["encoding"] == "b64" {
-            return String::from_utf8(base64::decode(data.as_bytes()).ok()?).ok();
-        }
-        Some(data.to_owned())
+        text_of(files.into_iter().flatten().find(|file| file["path"] == path)?)
     };
     let configuration = yaml::parse(&content(&agent::path())?).ok()?;
     let server = configuration["apiServer"]["server"].as_str()?.to_owned();

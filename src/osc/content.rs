@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::api::meta::text;
 use crate::base::json::json;
 use crate::components::archive;
 use crate::format::base64;
@@ -12,8 +13,18 @@ pub(super) fn encoded(path: &str, mode: u32, content: &[u8]) -> Value {
 }
 
 /// A file with this text, which extensions can read and change.
-pub(super) fn plain(path: &str, mode: u32, text: &str) -> Value {
-    json!({"path": path, "permissions": mode, "content": {"inline": {"encoding": "", "data": text}}})
+pub(super) fn plain(path: &str, mode: u32, content: &str) -> Value {
+    json!({"path": path, "permissions": mode, "content": {"inline": {"encoding": "", "data": content}}})
+}
+
+/// The text of a file, however it is written. None if it has none, or its bytes are no text.
+pub(super) fn text_of(file: &Value) -> Option<String> {
+    let inline = &file["content"]["inline"];
+    let data = text(&inline["data"]);
+    if inline["encoding"] == "b64" {
+        return String::from_utf8(base64::decode(data.as_bytes()).ok()?).ok();
+    }
+    Some(data.to_owned())
 }
 
 /// A file whose text is replaced on its way to the machine.

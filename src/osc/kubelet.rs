@@ -56,14 +56,26 @@ const SIGNALS: [(&str, &str); 5] = [
     ("nodeFSInodesFree", "nodefs.inodesFree"),
 ];
 const MEMORY: &str = "memory.available";
+/// What each configuration begins with.
+const USUAL: &str = "osc/kubelet.yaml";
 /// Machines with more memory keep a fixed amount free.
 const LARGE_BYTES: i128 = 8 << 30;
+
+/// What kubelets reserve of the memory, and what they keep free: if their pool says nothing, what their configuration begins with.
+pub(crate) fn memory_reserved(own: &Value) -> [Value; 2] {
+    let usual = archive::object(USUAL);
+    let of = |own: &Value, usual: &Value| if own.is_string() { own.clone() } else { usual.clone() };
+    [
+        of(&own["kubeReserved"]["memory"], &usual["kubeReserved"]["memory"]),
+        of(&own["evictionHard"]["memoryAvailable"], &usual["evictionHard"][MEMORY]),
+    ]
+}
 
 /// The configuration of the kubelets of a pool. `dns` are the addresses of the DNS servers, `memory` is that of the machine type; none if
 /// its CloudProfile does not have the type.
 pub(super) fn configuration(pool: NodePool<'_>, dns: &[String], memory: Option<&str>) -> Value {
     let own = pool.kubelet();
-    let mut configuration = archive::object("osc/kubelet.yaml");
+    let mut configuration = archive::object(USUAL);
     for field in SAME.iter().filter(|field| !own[**field].is_null()) {
         configuration[*field] = own[*field].clone();
     }

@@ -24,8 +24,8 @@ pub(crate) const NAME_PLACEHOLDER: &str = "<<MACHINE_NAME>>";
 
 pub(crate) use agent::VERSION as AGENT_VERSION;
 pub(crate) use connection::connection_of;
-pub(crate) use kubelet::NOT_READY;
+pub(crate) use kubelet::{NOT_READY, memory_reserved};
 pub(crate) use parts::{NodeImages, NodeSources, init, original};
 pub(crate) use pool::NodePool;
-pub(crate) use secret::{PoolConfig, agent_secret, referenced};
+pub(crate) use secret::{MANAGED_RESOURCE, PoolConfig, agent_secret, referenced};
 pub(crate) use worker::worker_pool;

@@ -210,8 +210,8 @@ fn in_place(pool: NodePool<'_>) -> Value {
 mod tests {
     use std::collections::BTreeMap;
 
+    use super::super::content::text_of;
     use super::*;
-    use crate::format::base64;
 
     const SERVER: &str = "https://api.w1.p.internal.lab.local";
 
@@ -262,12 +262,7 @@ mod tests {
     }
 
     fn content_of(file: &Value) -> String {
-        let inline = &file["content"]["inline"];
-        let data = inline["data"].as_str().unwrap_or_default();
-        if inline["encoding"] == "b64" {
-            return String::from_utf8(base64::decode(data.as_bytes()).unwrap()).unwrap();
-        }
-        data.to_owned()
+        text_of(file).unwrap()
     }
 
     /// The options of a unit, in order, without its description and comments.

@@ -46,6 +46,12 @@ impl<'a> NodePool<'a> {
         self.worker["machine"]["architecture"].as_str().unwrap_or("amd64")
     }
 
+    /// Its machine type, as the spec of a CloudProfile describes it.
+    pub(crate) fn machine_type(self, profile: &Value) -> Option<&Value> {
+        let name = &self.worker["machine"]["type"];
+        profile["machineTypes"].as_array()?.iter().find(|known| known["name"] == *name)
+    }
+
     pub(super) fn has_local_dns(self) -> bool {
         self.shoot["spec"]["systemComponents"]["nodeLocalDNS"]["enabled"] == true
     }

@@ -14,6 +14,8 @@ use crate::shoot::pools::POOL;
 
 /// The annotation with the checksum of what nodes apply. A node says with another one which checksum it has applied.
 const CHECKSUM: &str = "checksum/data-script";
+/// The ManagedResource with these Secrets, in the namespace of the control plane: a Shoot with nodes has it.
+pub(crate) const MANAGED_RESOURCE: &str = "shoot-gardener-node-agent";
 /// The entry of the Secret.
 const ENTRY: &str = "osc.yaml";
 

@@ -45,8 +45,7 @@ pub(crate) fn worker_pool(pool: NodePool<'_>, user_data: &str, profile: &Value, 
             wanted["volume"][field] = worker["volume"][field].clone();
         }
     }
-    let known = profile["machineTypes"].as_array();
-    let known = known.into_iter().flatten().find(|each| each["name"] == machine["type"]);
+    let known = pool.machine_type(profile);
     if let Some(template) = node_template(&wanted, known, live) {
         wanted["nodeTemplate"] = template;
     }

@@ -16,6 +16,8 @@ use crate::flow::{Failed, TaskStep};
 use crate::kube::Seed;
 use crate::runtime::write;
 
+/// The label with the type of the Shoot's infrastructure.
+pub(crate) const PROVIDER: &str = "shoot.gardener.cloud/provider";
 const TOLERANCE: &str = "high-availability-config.resources.gardener.cloud/failure-tolerance-type";
 const ZONES: &str = "high-availability-config.resources.gardener.cloud/zones";
 const EXTENSIONS: &str = "extensions.gardener.cloud/";
@@ -74,7 +76,7 @@ fn set(object: &mut Value, view: &ShootView, extensions: &[String], chance: f64)
     let labels = [
         ("gardener.cloud/role", "shoot"),
         ("seed.gardener.cloud/provider", &view.seed_provider),
-        ("shoot.gardener.cloud/provider", &view.provider),
+        (PROVIDER, &view.provider),
         ("backup.gardener.cloud/provider", backup),
         ("pod-security.kubernetes.io/enforce", "privileged"),
         ("high-availability-config.resources.gardener.cloud/consider", "true"),

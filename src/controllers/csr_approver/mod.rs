@@ -21,6 +21,7 @@ use crate::extension::hosts::is_host_type;
 use crate::format::time::parse_rfc3339;
 use crate::hosts::token::JOINING;
 use crate::kube::{self, Patch, Seed};
+use crate::osc::MANAGED_RESOURCE;
 use crate::resources::ManagedResourceHead;
 use crate::runtime::controller::{ReconcileContext, ReconcileFailure, ReconcileOutcome, Reconciler};
 use crate::runtime::group::ControllerGroup;
@@ -28,6 +29,7 @@ use crate::runtime::queue::Retry;
 use crate::runtime::source::WatchSource;
 use crate::runtime::store::Store;
 use crate::shoot::ServedShoots;
+use crate::shoot::namespace::PROVIDER;
 
 /// An unreachable server blocks a worker for seconds.
 const WORKERS: u32 = 2;
@@ -43,10 +45,6 @@ const SELDOM: Duration = Duration::from_secs(720);
 const UNSERVED: Duration = Duration::from_secs(10);
 /// How often a Shoot is looked for that has no nodes.
 const WITHOUT_NODES: Duration = Duration::from_secs(60);
-/// It has what nodes read, so a Shoot with nodes has it.
-const MANAGED_RESOURCE: &str = "shoot-gardener-node-agent";
-/// The label of a control plane's namespace with the type of the Shoot's infrastructure.
-const PROVIDER: &str = "shoot.gardener.cloud/provider";
 
 pub(crate) fn add(approver: CsrApprover, group: &mut ControllerGroup) {
     let lane = group.lane("csr-approver", WORKERS, Retry::up_to(Duration::from_secs(60)));

@@ -9,7 +9,7 @@ use crate::components::archive;
 use crate::components::content::push;
 use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::osc::{self, PoolConfig};
+use crate::osc::{self, MANAGED_RESOURCE, PoolConfig};
 
 use super::super::facts::Facts;
 use super::super::row::Row;
@@ -17,8 +17,6 @@ use super::super::times::{FIVE_SECONDS, SHORT};
 use super::super::work::Work;
 use super::component::Component;
 use super::managed_resource;
-
-const MANAGED_RESOURCE: &str = "shoot-gardener-node-agent";
 
 pub(super) static COMPONENT: Component = Component {
     needs_workers: true,
