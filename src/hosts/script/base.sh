@@ -170,7 +170,8 @@ put() {
   keep "$1"
   folders "${1%/*}"
   rm -f "$1.gardenlet-new"
-  printf '%s\n' "$3" >"$1.gardenlet-new"
+  # It may be secret until it has its mode.
+  (umask 077 && printf '%s\n' "$3" >"$1.gardenlet-new")
   chmod "$2" "$1.gardenlet-new"
   mv -f "$1.gardenlet-new" "$1"
 }

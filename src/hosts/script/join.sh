@@ -83,14 +83,11 @@ wipe_identity() {
 # the pool's files, which is before the kubelet has read it. A here-document would lose its indentation in the printed script.
 bootstrap_kubelet() {
   if [ -s "$KUBELET/kubeconfig-bootstrap" ] || [ -s "$KUBELET/pki/kubelet-client-current.pem" ]; then return 0; fi
-  mkdir -p "$KUBELET"
   bootstrap_ca=$(printf '%s\n' "$SERVER_CA" | base64 | tr -d '\n')
-  rm -f "$KUBELET/kubeconfig-bootstrap.gardenlet-new"
-  (umask 077 && printf '%s\n' 'apiVersion: v1' 'kind: Config' 'current-context: kubelet' \
+  put "$KUBELET/kubeconfig-bootstrap" 600 "$(printf '%s\n' 'apiVersion: v1' 'kind: Config' 'current-context: kubelet' \
     'clusters:' '- name: kubelet' '  cluster:' "    certificate-authority-data: $bootstrap_ca" "    server: $SERVER" \
     'contexts:' '- name: kubelet' '  context:' '    cluster: kubelet' '    user: kubelet' \
-    'users:' '- name: kubelet' '  user:' "    token: $(token)" >"$KUBELET/kubeconfig-bootstrap.gardenlet-new")
-  mv -f "$KUBELET/kubeconfig-bootstrap.gardenlet-new" "$KUBELET/kubeconfig-bootstrap"
+    'users:' '- name: kubelet' '  user:' "    token: $(token)")"
 }
 
 # Waits for a file; the time counts for all phases together. The last argument is what to do before each look.
