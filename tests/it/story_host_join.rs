@@ -475,7 +475,10 @@ fn a_host_comes_back_as_the_node_that_it_was() {
     let host = Host::new(&server, &stand.print("shed", &["--rejoin"]), "10.67.0.1").again("2-");
     stand.wait_for_looks(3);
     assert_eq!(stand.tokens().len(), 1, "the token went before it was used");
-    host.join();
+    host.join_again(|| {
+        stand.wait_for_looks(3);
+        assert_eq!(stand.tokens().len(), 1, "the token went before the kubelet had used it");
+    });
     host.await_end();
     stand.wait_until_nobody_joins();
     assert_eq!(node()["metadata"]["uid"], before["metadata"]["uid"]);

@@ -51,7 +51,7 @@ pub fn offset_time(at: Timestamp) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(at.unix()).unwrap()
 }
 
-/// At most one organization: rcgen writes no more.
+/// Give it one organization at most, because rcgen writes only one.
 fn distinguished_name(common_name: &str, organizations: &[String]) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     for group in organizations {

@@ -284,6 +284,18 @@ impl<'a> Host<'a> {
         (agent, kubelet)
     }
 
+    /// Takes the place of its Node. Its agent finds the Node, so it applies everything before the kubelet has a certificate. `applied`
+    /// runs between the two.
+    pub fn join_again(&self, applied: impl FnOnce()) {
+        let agent = self.agent();
+        self.apply(&self.with(&agent));
+        applied();
+        let node = self.with(&self.kubelet());
+        let asked = self.ask_to_serve(&node);
+        self.report(&node);
+        self.receive(&asked);
+    }
+
     /// Waits until it is open to all pods and its token is gone.
     pub fn await_end(&self) {
         let began = self.server.cluster.clock().mono();
