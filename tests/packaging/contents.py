@@ -185,7 +185,7 @@ def the_manual_is_well_formed():
 
 COMMANDS = [
     "config validate", "config print-defaults", "rebootstrap", "bootstrap-token", "rescue", "status", "doctor", "explain", "support-bundle", "bundle export", "bundle import",
-    "bundle list", "etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list", "render", "completion", "version",
+    "bundle list", "node script", "etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list", "render", "completion", "version",
 ]
 
 
@@ -269,7 +269,7 @@ def run(binary, packages, newer, target):
     with tempfile.TemporaryDirectory() as empty:
         check(unknown_targets_and_missing_binaries_are_told, pathlib.Path(empty))
     check(the_manual_is_well_formed)
-    commands = "run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd render completion version help"
+    commands = "run config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version help"
     kinds = "backupbucket/ backupentry/ bastion/ controllerinstallation/ managedresource/ managedseed/ seed/ shoot/"
     for command in COMMANDS:
         check(bash_knows_the_options_of, command, binary)

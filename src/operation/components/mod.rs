@@ -87,7 +87,7 @@ fn beside_server(work: &Work, replicas: i64) -> Result<Option<Vec<ServerAddition
 
 /// Whether a pod of the API server serves.
 fn server_serves(work: &Work) -> Result<bool, Failed> {
-    kube_apiserver::tasks::is_available(work)
+    kube_apiserver::tasks::is_serving(work)
 }
 
 /// Whether agents of the tunnel connect through the exposed Service.

@@ -230,10 +230,10 @@ pub(crate) fn settings_if_possible(work: &mut Work, attempt: &Attempt) -> Result
     }
 }
 
-/// Whether a pod of it serves.
-pub(crate) fn is_available(work: &Work) -> Result<bool, Failed> {
+/// Whether a pod of it serves. A pod that serves is *available* only after the Deployment's minReadySeconds.
+pub(crate) fn is_serving(work: &Work) -> Result<bool, Failed> {
     let server = work.env.seed.find::<Value>(&DEPLOYMENT, &Key::new(work.plane(), NAME))?;
-    Ok(server.is_some_and(|server| server["status"]["availableReplicas"].as_i64().unwrap_or(0) > 0))
+    Ok(server.is_some_and(|server| server["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0))
 }
 
 fn service(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
