@@ -27,5 +27,5 @@ pub(crate) use connection::connection_of;
 pub(crate) use kubelet::{NOT_READY, memory_reserved};
 pub(crate) use parts::{NodeImages, NodeSources, init, original};
 pub(crate) use pool::NodePool;
-pub(crate) use secret::{MANAGED_RESOURCE, PoolConfig, agent_secret, referenced};
+pub(crate) use secret::{APPLIED, CHECKSUM, MANAGED_RESOURCE, PoolConfig, agent_secret, referenced};
 pub(crate) use worker::worker_pool;

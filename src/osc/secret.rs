@@ -13,7 +13,9 @@ use crate::format::yaml::{self, Dialect};
 use crate::shoot::pools::POOL;
 
 /// The annotation with the checksum of what nodes apply. A node says with another one which checksum it has applied.
-const CHECKSUM: &str = "checksum/data-script";
+pub(crate) const CHECKSUM: &str = "checksum/data-script";
+/// The annotation of a node with the checksum of what its agent has applied.
+pub(crate) const APPLIED: &str = "checksum/cloud-config-data";
 /// The ManagedResource with these Secrets, in the namespace of the control plane: a Shoot with nodes has it.
 pub(crate) const MANAGED_RESOURCE: &str = "shoot-gardener-node-agent";
 /// The entry of the Secret.

@@ -19,11 +19,9 @@ use crate::hosts::approval::{self, JoinToken, JoinedNode, Joins, Judgement, Node
 use crate::hosts::{critical, token};
 use crate::kube::{Client, Error, ListItem, ListParams, Patch, unless_absent};
 use crate::limits;
+use crate::osc::APPLIED;
 use crate::pki::requested::RequestedCertificate;
 use crate::runtime::write;
-
-/// The annotation of a node with the checksum of what its agent has applied.
-const APPLIED: &str = "checksum/cloud-config-data";
 
 /// How long a token without an end counts, from each look on.
 const ENDLESS: Duration = Duration::from_secs(600);

@@ -28,8 +28,9 @@ pub(crate) mod workload;
 use crate::shoot::secrets::Certificate;
 use crate::shoot::{Outside, ShootView};
 
-use crate::flow::Failed;
+use crate::flow::{Attempt, Failed, TaskStep};
 
+use super::times::{FIVE_SECONDS, TWO_MINUTES};
 use super::work::Work;
 use component::{Component, Turn};
 use server_addition::ServerAddition;
@@ -85,9 +86,20 @@ fn beside_server(work: &Work, replicas: i64) -> Result<Option<Vec<ServerAddition
     additions.filter_map(Result::transpose).collect::<Result<_, _>>().map(Some)
 }
 
-/// Whether a pod of the API server serves.
-fn server_serves(work: &Work) -> Result<bool, Failed> {
-    kube_apiserver::tasks::is_serving(work)
+/// The step of a task that asks the cluster of the Shoot before its API server is written; None if that can be asked. It may start again
+/// at any time. One that does not serve for minutes may need exactly this operation, which then goes on.
+fn step_without_server(work: &Work, attempt: &Attempt) -> Result<Option<TaskStep>, Failed> {
+    if kube_apiserver::tasks::is_serving(work)? {
+        return Ok(None);
+    }
+    Ok(Some(if attempt.now.saturating_sub(attempt.begun) < TWO_MINUTES {
+        TaskStep::again(
+            FIVE_SECONDS,
+            "no pod of kube-apiserver is ready, so the Shoot cannot be asked".to_owned(),
+        )
+    } else {
+        TaskStep::Done
+    }))
 }
 
 /// Whether agents of the tunnel connect through the exposed Service.

@@ -11,25 +11,38 @@ use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::osc::{self, MANAGED_RESOURCE, PoolConfig};
 
+use super::super::evidence::only_in_the_log;
 use super::super::facts::Facts;
 use super::super::row::Row;
-use super::super::times::{FIVE_SECONDS, SHORT};
+use super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT};
 use super::super::work::Work;
 use super::component::Component;
 use super::managed_resource;
 
+mod followed;
+
 pub(super) static COMPONENT: Component = Component {
     needs_workers: true,
     images: &["gardener-node-agent", "hyperkube", "pause-container"],
-    create: &[Row::new("Deploying managed resources for the gardener-node-agent", deploy, |seen| {
-        seen.written(MANAGED_RESOURCE)
-    })
-    .after(&[
-        "Initializing connection to Shoot",
-        "Waiting until OperatingSystemConfig for worker pools have been reconciled",
-    ])
-    .when(Facts::serves_nodes)
-    .retrying(FIVE_SECONDS, SHORT)],
+    create: &[
+        Row::new(
+            "Waiting until the nodes have followed the rotation of CAs",
+            followed::wait,
+            only_in_the_log,
+        )
+        .after(&["Deploying control plane namespace"])
+        .when(|facts| facts.has_workers && facts.completes_authorities() && !facts.restores())
+        .retrying(FIVE_SECONDS, FIVE_MINUTES),
+        Row::new("Deploying managed resources for the gardener-node-agent", deploy, |seen| {
+            seen.written(MANAGED_RESOURCE)
+        })
+        .after(&[
+            "Initializing connection to Shoot",
+            "Waiting until OperatingSystemConfig for worker pools have been reconciled",
+        ])
+        .when(Facts::serves_nodes)
+        .retrying(FIVE_SECONDS, SHORT),
+    ],
     ..Component::NONE
 };
 

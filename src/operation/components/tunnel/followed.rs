@@ -8,19 +8,16 @@ use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::kube::ListParams;
 
-use super::super::super::times::{FIVE_SECONDS, TWO_MINUTES};
+use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
-use super::super::server_serves;
+use super::super::step_without_server;
 use super::{AGENT, CERTIFICATE, MANAGED_RESOURCE};
 
 /// The completion drops the old CA. An agent that still has its certificate would never get in again, and its host would be
 /// lost. Hosts that are not ready are not waited for.
 pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-    if !server_serves(work)? {
-        // It starts again at any time. One that never serves may need exactly this operation.
-        let is_starting = attempt.now.since(attempt.begun) < TWO_MINUTES;
-        let why = || "no pod of kube-apiserver is ready, so the agents cannot be asked".to_owned();
-        return Ok(if is_starting { TaskStep::again(FIVE_SECONDS, why()) } else { TaskStep::Done });
+    if let Some(step) = step_without_server(work, attempt)? {
+        return Ok(step);
     }
     let managed = work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE));
     if managed.is_some_and(|managed| !managed.is_applied()) {
