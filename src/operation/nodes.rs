@@ -57,7 +57,7 @@ pub(super) fn has_hosts(work: &Work) -> bool {
     !has_foreign_workers(&work.shoot, &work.env.settings.edge.host_types)
 }
 
-fn pools(work: &Work) -> impl Iterator<Item = NodePool<'_>> {
+pub(super) fn pools(work: &Work) -> impl Iterator<Item = NodePool<'_>> {
     let workers = work.shoot["spec"]["provider"]["workers"].as_array();
     let has_hosts = has_hosts(work);
     workers.into_iter().flatten().map(move |worker| NodePool { shoot: &work.shoot, worker, has_hosts })

@@ -9,6 +9,7 @@
 mod agent;
 mod connection;
 mod content;
+mod in_place;
 mod kubelet;
 mod labels;
 mod parts;
@@ -24,6 +25,7 @@ pub(crate) const NAME_PLACEHOLDER: &str = "<<MACHINE_NAME>>";
 
 pub(crate) use agent::VERSION as AGENT_VERSION;
 pub(crate) use connection::connection_of;
+pub(crate) use in_place::drained_changes;
 pub(crate) use kubelet::{NOT_READY, memory_reserved};
 pub(crate) use parts::{NodeImages, NodeSources, init, original};
 pub(crate) use pool::NodePool;

@@ -127,7 +127,7 @@ fn go_text(time: &str) -> String {
     }
 }
 
-fn reserved(own: &Value) -> Option<String> {
+pub(super) fn reserved(own: &Value) -> Option<String> {
     let quantity = |field: &str| match own[field].as_str() {
         Some(text) => Quantity::parse(text).map_or_else(|_| text.to_owned(), |quantity| quantity.to_string()),
         None => "<nil>".to_owned(),
@@ -135,7 +135,7 @@ fn reserved(own: &Value) -> Option<String> {
     own.is_object().then(|| ["cpu", "memory", "pid", "ephemeralStorage"].map(quantity).join("-"))
 }
 
-fn evicted(own: &Value) -> Option<String> {
+pub(super) fn evicted(own: &Value) -> Option<String> {
     let fields =
         ["imageFSAvailable", "imageFSInodesFree", "memoryAvailable", "nodeFSAvailable", "nodeFSInodesFree"];
     own.is_object().then(|| fields.map(|field| text(&own[field])).join("-"))

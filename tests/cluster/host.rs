@@ -171,15 +171,10 @@ fn start_kubelet(lab: &Lab, containers: &Containers, plane: ControlPlane<'_>, ow
     let (folder, host) = (place.folder.as_path(), &place.settings);
     let authorities = Authorities { seed: &seed, plane: plane.namespace, host };
     let user = format!("system:node:{}", host.name);
-    let (certificate, key) = authorities.sign("ca-client", &user, "system:nodes", KeyUsage::Client)?;
-    let ca = authorities.entry("ca-bundle", "bundle.crt")?;
-    let encoded = |text: &str| base64::encode(text.as_bytes());
-    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": plane.server, "certificate-authority-data": encoded(&ca)}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {
-            "client-certificate-data": encoded(&certificate), "client-key-data": encoded(&key)}}]});
-    cluster::write(&folder.join(node::KUBECONFIG), &kubeconfig.to_string())?;
+    cluster::write(
+        &folder.join(node::KUBECONFIG),
+        &authorities.kubeconfig(plane.server, &user, "system:nodes")?,
+    )?;
     let (certificate, key) = authorities.sign("ca-kubelet", &user, "system:nodes", KeyUsage::Server)?;
     let file = |name: &str, text: &str| -> Result<String> {
         let path = folder.join(name);
@@ -205,6 +200,12 @@ fn start_kubelet(lab: &Lab, containers: &Containers, plane: ControlPlane<'_>, ow
     node::run_kubelet(lab, place, node::overlaid(config, own), &labels)
 }
 
+/// A kubeconfig of any user of a Shoot, whose certificate an administrator of the seed has signed by hand.
+pub(crate) fn kubeconfig(lab: &Lab, plane: ControlPlane<'_>, user: &str, group: &str) -> Result<String> {
+    let authorities = Authorities { seed: &lab.seed.client()?, plane: plane.namespace, host: &FIRST.node };
+    authorities.kubeconfig(plane.server, user, group)
+}
+
 fn display(path: &Path) -> String {
     path.display().to_string()
 }
@@ -227,6 +228,18 @@ impl Authorities<'_> {
             .map(|(_, text)| text)
             .ok_or_else(|| Failure::new(format!("no Secret of {name} has {entry}")))?;
         Ok(String::from_utf8_lossy(&found).into_owned())
+    }
+
+    fn kubeconfig(&self, server: &str, user: &str, group: &str) -> Result<String> {
+        let (certificate, key) = self.sign("ca-client", user, group, KeyUsage::Client)?;
+        let ca = self.entry("ca-bundle", "bundle.crt")?;
+        let encoded = |text: &str| base64::encode(text.as_bytes());
+        let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": server, "certificate-authority-data": encoded(&ca)}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {
+                "client-certificate-data": encoded(&certificate), "client-key-data": encoded(&key)}}]});
+        Ok(kubeconfig.to_string())
     }
 
     /// A certificate for the host, and its key.

@@ -56,6 +56,7 @@ mod story_credentials;
 mod story_end;
 mod story_extension;
 mod story_handover;
+mod story_host_change;
 mod story_host_join;
 mod story_host_join_crash;
 mod story_installation;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gardenlet::api::core::{NAMESPACE, NODE};
+use gardenlet::api::core::{NAMESPACE, NODE, SECRET};
 use gardenlet::api::meta::Key;
 use gardenlet::base::clock::Clock;
 use gardenlet::format::time::rfc3339;
@@ -49,18 +49,29 @@ impl Stand {
     /// A world whose Shoot is created. Its time stays behind that of the commands, to which its certificates would not be valid yet. No other
     /// story may have a Shoot of this name that commands reach.
     pub(crate) fn begin(seed: &'static str, name: &'static str) -> Self {
+        Self::with(seed, name, |_| ())
+    }
+
+    /// The same with another Shoot.
+    fn with(seed: &'static str, name: &'static str, change: fn(&mut Value)) -> Self {
         let begin = Clock::system().now().minus(DAY);
-        Self::on(World::start(&Options { begin, ..Options::new(seed) }), World::reachable_site, name)
+        let world = World::start(&Options { begin, ..Options::new(seed) });
+        Self::changed(world, World::reachable_site, name, change)
     }
 
     /// The same in another world.
     pub(crate) fn on(world: World, site: fn(&World) -> Site, name: &'static str) -> Self {
+        Self::changed(world, site, name, |_| ())
+    }
+
+    fn changed(world: World, site: fn(&World) -> Site, name: &'static str, change: fn(&mut Value)) -> Self {
         let site = site(&world);
-        let shoot = Nodes::Hosts.shoot(&world, name);
+        let mut shoot = Nodes::Hosts.shoot(&world, name).build();
+        change(&mut shoot);
         let agent = Arc::new(world.agent_of(&site, &Nodes::Hosts.config(&world)));
         agent.launch();
         world.wait_until_ready();
-        world.garden.apply(&[shoot.build()]);
+        world.garden.apply(&[shoot]);
         wait_until_created(&world.garden, (PROJECT_NAMESPACE, name));
         let stand = Self { world, site, agent, name };
         let cluster = &stand.server().cluster;
@@ -68,7 +79,8 @@ impl Stand {
         // The last one of what agents of nodes need.
         cluster.wait_for("the rights of hosts", |cluster| {
             cluster.get(RBAC, "clusterrolebindings", "", "system:node-bootstrapper")?;
-            cluster.get(RBAC, "rolebindings", "kube-system", "gardener.cloud:node-agents")
+            cluster.get(RBAC, "rolebindings", "kube-system", "gardener.cloud:node-agents")?;
+            cluster.get(RBAC, "roles", "kube-system", &format!("gardener.cloud:node-agents:{POOL}"))
         });
         stand
     }
@@ -244,6 +256,43 @@ fn a_script_is_printed_for_one_host() {
     let host = Host::new(&server, &script, "10.67.0.9");
     host.agent();
     stand.world.garden.server().up().unwrap();
+    stand.end();
+}
+
+/// The agent of a host reads what the nodes of its own pool apply, and nothing of another pool.
+#[test]
+fn a_host_has_a_place_in_one_pool() {
+    let stand = Stand::with("host-place", "j10", |shoot| {
+        let mut other = shoot["spec"]["provider"]["workers"][0].clone();
+        other["name"] = json!("attic");
+        shoot["spec"]["provider"]["workers"].as_array_mut().unwrap().push(other);
+    });
+    let server = stand.server();
+    let secret = |pool: &str| Key::new("kube-system", format!("gardener-node-agent-{pool}"));
+    server.cluster.wait_for("the Secrets of both pools", |cluster| {
+        let of = |pool: &str| cluster.get("", "secrets", "kube-system", &secret(pool).name);
+        of(POOL).and(of("attic")).map(drop)
+    });
+    let script = stand.print("shed", &[]);
+    let host = Host::new(&server, &script, "10.67.0.1");
+    let (identity, _) = host.join();
+    let agent = host.with(&identity);
+    let reads = |pool: &str| agent.get::<Value>(&SECRET, &secret(pool)).map(drop);
+    reads(POOL).unwrap();
+    assert_eq!(code(reads("attic")), 403);
+    let pools = || server.cluster.get("", "configmaps", "kube-system", "edge-hosts").unwrap()["data"].clone();
+    assert_eq!(pools(), json!({"shed": POOL}));
+
+    // Its Node stays in its pool.
+    let name = "--name=shed";
+    let (code_of_exit, _, told) = stand.script(&stand.place(), "attic", &[name, "--rejoin"]);
+    assert!(code_of_exit == 1 && told.contains("node shed is in pool \"pool\""), "{told}");
+    server.cluster.delete("", "nodes", "", "shed");
+    let (code_of_exit, _, told) = stand.script(&stand.place(), "attic", &[name]);
+    assert_eq!(code_of_exit, 0, "{told}");
+    reads("attic").unwrap();
+    assert_eq!(code(reads(POOL)), 403);
+    assert_eq!(pools(), json!({"shed": "attic"}));
     stand.end();
 }
 

@@ -16,7 +16,7 @@ use support::api::store::Id;
 use support::encoding::{base64, sha256_hex};
 use support::http::faults::Seen;
 use support::json::text;
-use support::shoot::host::{CSRS, Host};
+use support::shoot::host::{AGENT, CSRS, Host};
 
 const NAME: &str = "k1";
 const HOST: &str = "shed";
@@ -54,6 +54,12 @@ fn write_token(stand: &Stand) -> String {
         secret["data"][name] = json!(base64(value.as_bytes()));
     }
     stand.server().cluster.create("v1", "secrets", &secret);
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": {"name": format!("gardener.cloud:node-agent:{HOST}"), "namespace": "kube-system"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": format!("gardener.cloud:node-agents:{POOL}")},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": format!("{AGENT}{HOST}")}]});
+    stand.server().cluster.create(&format!("{group}/v1"), "rolebindings", &binding);
     let patch = json!({"metadata": {"annotations": {JOINING: until}}});
     stand.world.seed.merge("", "namespaces", ("", &stand.plane()), &patch);
     let reads = stand.pool_secret().unwrap();

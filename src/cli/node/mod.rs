@@ -22,6 +22,7 @@ use crate::config::Settings;
 use crate::config::settings::ResourceManager;
 use crate::format::base64;
 use crate::format::time::{parse_rfc3339, rfc3339};
+use crate::hosts::place;
 use crate::hosts::script::{HostFacts, ShootFacts};
 use crate::hosts::token::{self, HostToken, JOINING};
 use crate::kube::{Client, ListParams, Patch, RequestGates, Seed, Shoot};
@@ -29,6 +30,7 @@ use crate::osc;
 use crate::runtime::write;
 use crate::shoot::client::{ShootConnector, ShootServers};
 use crate::shoot::has_foreign_workers;
+use crate::shoot::pools::POOL;
 use arguments::{NodeCommand, ScriptArguments, parse};
 
 /// Runs the command and returns the exit code.
@@ -94,11 +96,14 @@ fn script(
     let shoot = shoot_facts(&place, asked, pool, settings)?;
     let until = now.plus(asked.ttl);
     let (secret, token) = HostToken { host, pool: &asked.pool, replaces: &replaces, until }.secret();
+    place::give(&place.shoot, host, &asked.pool)
+        .map_err(|error| format!("give host {host} a place in the Shoot: {}", chain(&error)))?;
     write_token(&place, host, &secret, until)?;
     say(
         io,
         format_args!(
-            "Written: Secret {} in the Shoot, valid until {}, and annotation {JOINING} of namespace {} in the seed.\n",
+            "Written: {}; Secret {}, valid until {}; all three in the Shoot. Annotation {JOINING} of namespace {} in the seed.\n",
+            place::words(host),
             token::key(host),
             rfc3339(until),
             place.plane
@@ -186,6 +191,10 @@ fn replaced(shoot: &Client, asked: &ScriptArguments) -> Result<String, String> {
     match node {
         Some(_) if !asked.takes_place => Err(format!(
             "node {host} exists: choose another name, or add --rejoin if this host takes its place"
+        )),
+        Some(node) if node["metadata"]["labels"][POOL] != asked.pool.as_str() => Err(format!(
+            "node {host} is in pool {:?}, and a Node stays in its pool: delete it first, or print the script for its pool",
+            text(&node["metadata"]["labels"][POOL])
         )),
         Some(node) => Ok(text(&node["metadata"]["uid"]).to_owned()),
         None => Ok(String::new()),

@@ -80,6 +80,7 @@ static CREATE: [Row; 7] = [
             "Waiting until Shoot infrastructure has been reconciled",
             "Waiting until the agents of the tunnel have followed the rotation of CAs",
             "Waiting until the nodes have followed the rotation of CAs",
+            "Checking that hosts can be what their pools say",
         ])
         .retrying(FIVE_SECONDS, SHORT)
         .longer(Facts::prepares_encryption_key, FIVE_MINUTES),

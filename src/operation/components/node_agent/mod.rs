@@ -9,10 +9,12 @@ use crate::components::archive;
 use crate::components::content::push;
 use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
+use crate::hosts::place;
 use crate::osc::{self, MANAGED_RESOURCE, PoolConfig};
 
 use super::super::evidence::only_in_the_log;
 use super::super::facts::Facts;
+use super::super::nodes::has_hosts;
 use super::super::row::Row;
 use super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT};
 use super::super::work::Work;
@@ -20,11 +22,16 @@ use super::component::Component;
 use super::managed_resource;
 
 mod followed;
+mod possible;
 
 pub(super) static COMPONENT: Component = Component {
     needs_workers: true,
     images: &["gardener-node-agent", "hyperkube", "pause-container"],
     create: &[
+        Row::new("Checking that hosts can be what their pools say", possible::check, only_in_the_log)
+            .after(&["Deploying control plane namespace"])
+            .when(Facts::serves_nodes)
+            .within(FIVE_MINUTES),
         Row::new(
             "Waiting until the nodes have followed the rotation of CAs",
             followed::wait,
@@ -48,21 +55,38 @@ pub(super) static COMPONENT: Component = Component {
 
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let pools = work.results.pools.need("the operating systems of the pools are not ready yet")?;
-    let objects = objects(work.plane(), pools)?;
+    let objects = objects(work.plane(), pools, has_hosts(work))?;
     managed_resource::deploy(work, &objects)
 }
 
 /// Errors: a file of an extension is missing.
-fn objects(namespace: &str, pools: &[PoolConfig]) -> Result<Managed, String> {
+fn objects(namespace: &str, pools: &[PoolConfig], has_hosts: bool) -> Result<Managed, String> {
     let mut all = pools.iter().map(osc::agent_secret).collect::<Result<Vec<_>, _>>()?;
     let mut access = archive::objects("node_agent/access.yaml");
-    let names: Vec<&str> = pools.iter().map(|pool| pool.key.as_str()).collect();
-    for role in access.iter_mut().filter(|object| object["kind"] == "Role") {
-        push(&mut role["rules"], reads(&names));
+    if has_hosts {
+        access.extend(pools.iter().map(role));
+    } else {
+        // Nobody says to which pool the machine of an agent belongs.
+        let names: Vec<&str> = pools.iter().map(|pool| pool.key.as_str()).collect();
+        for role in access.iter_mut().filter(|object| object["kind"] == "Role") {
+            push(&mut role["rules"], reads(&names));
+        }
     }
     all.extend(access);
-    all.extend(archive::objects("node_agent/policies.yaml"));
+    let mut policies = archive::objects("node_agent/policies.yaml");
+    // Names of machines are known to their extension only.
+    policies.retain(|policy| has_hosts || policy["metadata"]["name"] != "edge-node-create");
+    all.extend(policies);
     Ok(Managed::for_shoot(namespace, MANAGED_RESOURCE, false, &manifests(&all)))
+}
+
+/// The Role of the agents on the nodes of a pool. The script of a host binds it.
+fn role(pool: &PoolConfig) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+        "metadata": {"name": place::role(&pool.pool), "namespace": "kube-system"},
+        "rules": [reads(&[&pool.key])],
+    })
 }
 
 /// Agents may read the Secrets of pools, and no others.
@@ -76,8 +100,8 @@ mod tests {
     use crate::base::sorted::SortedMap;
     use crate::components::managed;
 
-    #[test]
-    fn agents_read_the_secrets_of_pools_only() {
+    /// The objects for two pools.
+    fn of_pools(has_hosts: bool) -> Vec<Value> {
         let pool = |name: &str| PoolConfig {
             pool: name.to_owned(),
             key: format!("gardener-node-agent-{name}"),
@@ -85,24 +109,53 @@ mod tests {
             secrets: SortedMap::new(),
             user_data: String::new(),
         };
-        let managed = objects("shoot--p--w4", &[pool("a"), pool("b")]).unwrap();
-        let all = managed::objects_of(&managed.golden());
-        let names = |kind: &str| {
-            let of_kind = all.iter().filter(|object| object["kind"] == kind);
-            of_kind.map(|object| object["metadata"]["name"].as_str().unwrap()).collect::<Vec<_>>()
-        };
-        assert_eq!(names("Secret"), ["gardener-node-agent-a", "gardener-node-agent-b"]);
-        for policy in ["edge-node-update", "edge-agent-lease", "edge-csr"] {
-            assert!(names("ValidatingAdmissionPolicy").contains(&policy), "{policy}");
-            assert!(names("ValidatingAdmissionPolicyBinding").contains(&policy), "{policy}");
+        let managed = objects("shoot--p--w4", &[pool("a"), pool("b")], has_hosts).unwrap();
+        managed::objects_of(&managed.golden())
+    }
+
+    fn names<'a>(all: &'a [Value], kind: &str) -> Vec<&'a str> {
+        let of_kind = all.iter().filter(|object| object["kind"] == kind);
+        of_kind.map(|object| object["metadata"]["name"].as_str().unwrap()).collect()
+    }
+
+    /// Each Role that reads Secrets, with their names.
+    fn readers(all: &[Value]) -> Vec<(&str, Value)> {
+        let roles = all.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role"));
+        let rules = roles.flat_map(|role| {
+            let name = role["metadata"]["name"].as_str().unwrap();
+            role["rules"].as_array().unwrap().iter().map(move |rule| (name, rule))
+        });
+        let of_secrets = rules.filter(|(_, rule)| rule["resources"] == json!(["secrets"]));
+        of_secrets.map(|(name, rule)| (name, rule["resourceNames"].clone())).collect()
+    }
+
+    #[test]
+    fn agents_of_hosts_read_the_secret_of_their_pool_only() {
+        let all = of_pools(true);
+        let (a, b) = ("gardener-node-agent-a", "gardener-node-agent-b");
+        assert_eq!(names(&all, "Secret"), [a, b]);
+        let expected =
+            [("gardener.cloud:node-agents:a", json!([a])), ("gardener.cloud:node-agents:b", json!([b]))];
+        assert_eq!(readers(&all), expected);
+        // The scripts of hosts bind these Roles.
+        assert_eq!(names(&all, "RoleBinding"), ["gardener.cloud:node-agents"]);
+        for policy in ["edge-node-create", "edge-node-update", "edge-agent-lease", "edge-csr"] {
+            assert!(names(&all, "ValidatingAdmissionPolicy").contains(&policy), "{policy}");
+            assert!(names(&all, "ValidatingAdmissionPolicyBinding").contains(&policy), "{policy}");
         }
         // A token of one host must not become another node.
-        assert!(!names("ClusterRoleBinding").iter().any(|name| name.ends_with(":nodeclient")), "{all:?}");
-        let rules = all.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role"));
-        let of_secrets: Vec<&Value> = rules
-            .flat_map(|role| role["rules"].as_array().unwrap())
-            .filter(|rule| rule["resources"].as_array().unwrap().iter().any(|kind| kind == "secrets"))
-            .collect();
-        assert_eq!(of_secrets, [&reads(&["gardener-node-agent-a", "gardener-node-agent-b"])]);
+        assert!(
+            !names(&all, "ClusterRoleBinding").iter().any(|name| name.ends_with(":nodeclient")),
+            "{all:?}"
+        );
+    }
+
+    #[test]
+    fn agents_of_machines_read_the_secrets_of_all_pools() {
+        let all = of_pools(false);
+        let secrets = json!(["gardener-node-agent-a", "gardener-node-agent-b"]);
+        assert_eq!(readers(&all), [("gardener.cloud:node-agents", secrets)]);
+        assert!(!names(&all, "ValidatingAdmissionPolicy").contains(&"edge-node-create"));
+        assert!(names(&all, "ValidatingAdmissionPolicy").contains(&"edge-node-update"));
     }
 }

@@ -25,6 +25,7 @@ use crate::stories::steps;
 use crate::wait;
 use crate::world;
 
+mod apart;
 pub(super) mod days;
 pub(crate) mod moving;
 pub(super) mod pair;
@@ -138,6 +139,7 @@ fn join(
     settings: HostSettings,
     images: &[image::Component],
 ) -> Result<Host> {
+    has_a_place(owner, settings.node.name)?;
     let server = server_of(garden, outside::INSIDE_ADDRESS)?;
     let plane = ControlPlane { namespace: &POOL.plane(), server: &server };
     let mut machine = Host::start(lab, settings, plane, images)?;
@@ -146,6 +148,17 @@ fn join(
     let direct = TcpStream::connect_timeout(&kubelet, DIAL_WITHIN);
     ensure(direct.is_err(), || "a connection from the seed reaches the kubelet".to_owned())?;
     Ok(machine)
+}
+
+/// The owner says to which pool a host belongs for which no script was printed.
+fn has_a_place(owner: &Owner<'_>, name: &str) -> Result<()> {
+    let pools = ["configmap", "edge-hosts", "--namespace=kube-system"];
+    if owner.kubectl(&[&["create"], &pools[..]].concat()).is_err() {
+        // A host before it has made it.
+        owner.kubectl(&[&["get"], &pools[..]].concat())?;
+    }
+    let entry = json!({"data": {name: host::POOL}}).to_string();
+    owner.kubectl(&[&["patch"], &pools[..], &["--type=merge", "--patch", &entry]].concat()).map(drop)
 }
 
 /// The URL of the Shoot, which has this address.

@@ -9,7 +9,7 @@ use super::super::owner::Owner;
 use super::super::scene::Scene;
 use super::super::{PROJECT, ask_for_another, succeeded};
 use super::{ANSWER, ANSWER_PATH, HOSTS, IN_SEED, POD_READY_WITHIN_S, POOL};
-use super::{apply_files, is_served, is_well, pool, readiness, serves};
+use super::{apart, apply_files, is_served, is_well, pool, readiness, serves};
 use crate::failure::{Failure, Result, ensure};
 use crate::host;
 use crate::image::{self, Component};
@@ -46,6 +46,7 @@ pub(crate) fn joins(lab: &mut Lab, scene: &mut Scene) -> Result<()> {
     let host = prepare(lab, scene, &PULLED)?;
     let script = print(scene, &[])?;
     join(lab, scene, &host, &script)?;
+    apart::are_refused(lab, scene, SHED.name)?;
     serves(&scene.owner(lab, POOL)?)?;
     ask_for_another(&scene.garden, POOL)?;
     succeeded(lab, &scene.garden, &mut scene.agent, (POOL, "Reconcile")).map(drop)
