@@ -27,6 +27,7 @@ pub(crate) use agent::VERSION as AGENT_VERSION;
 pub(crate) use connection::connection_of;
 pub(crate) use in_place::drained_changes;
 pub(crate) use kubelet::{NOT_READY, memory_reserved};
+pub(crate) use labels::SECRET_NAME;
 pub(crate) use parts::{NodeImages, NodeSources, init, original};
 pub(crate) use pool::NodePool;
 pub(crate) use secret::{APPLIED, CHECKSUM, MANAGED_RESOURCE, PoolConfig, agent_secret, referenced};

@@ -1,8 +1,10 @@
 //! The pools of workers of a Shoot.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
-use crate::api::meta::text;
+use crate::api::meta::{annotation, text};
 
 /// The label of a node with the name of its pool.
 pub(crate) const POOL: &str = "worker.gardener.cloud/pool";
@@ -26,6 +28,13 @@ pub(crate) struct Pool {
     pub(crate) allows_system_components: bool,
     /// The taints of its nodes.
     pub(crate) taints: Vec<Value>,
+}
+
+/// The longest time by which the agent of a node delays a change: five minutes, unless an annotation of the Shoot says less than half an hour.
+pub(crate) fn delay_max(shoot: &Value) -> Duration {
+    let seconds = annotation(shoot, "shoot.gardener.cloud/cloud-config-execution-max-delay-seconds");
+    let seconds = seconds.parse().ok().filter(|seconds| *seconds <= 1_800);
+    Duration::from_secs(seconds.unwrap_or(300))
 }
 
 /// The pools of a Shoot. Missing fields have the garden's defaults.

@@ -1,38 +1,77 @@
 //! The owner of a Shoot changes a pool to which a host has joined.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::story_host_join::Stand;
 use crate::world::CORE;
-use support::json::{list, text};
+use support::json::{entry, list, text};
 use support::shoot::history::wait_until;
 use support::shoot::host::Host;
-use support::shoot::object::PROJECT_NAMESPACE;
 
-const NAME: &str = "j11";
+/// What the operation does after all others.
+const APPLYING: &str = "Waiting until all shoot worker nodes have updated the operating system config";
+pub(crate) const DELAY: &str = "node-agent.gardener.cloud/reconciliation-delay";
 
-/// A change for which a host must be drained is refused before anything changes, and made as soon as the host has left. Others go through.
+/// Changes the settings of the pool's kubelets. The settings of a pool replace those of the Shoot as a whole.
+fn change(stand: &Stand, settings: &Value) {
+    let (garden, place) = (&stand.world.garden, stand.in_garden());
+    let shoot = garden.get(CORE, "shoots", place.0, place.1).unwrap();
+    let mut workers = shoot["spec"]["provider"]["workers"].clone();
+    let mut own = shoot["spec"]["kubernetes"]["kubelet"].clone();
+    own.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    workers[0]["kubernetes"]["kubelet"] = own;
+    garden.merge(CORE, "shoots", place, &json!({"spec": {"provider": {"workers": workers}}}));
+}
+
+fn last_operation(stand: &Stand) -> Value {
+    let place = stand.in_garden();
+    let shoot = stand.world.garden.get(CORE, "shoots", place.0, place.1).unwrap();
+    shoot["status"]["lastOperation"].clone()
+}
+
+/// An operation waits for the hosts that are there, until their agents have applied what has changed. It does not wait for an absent host.
+#[test]
+fn an_operation_waits_until_ready_hosts_have_applied_a_change() {
+    let stand = Stand::begin("host-applies", "j12");
+    let (server, garden) = (stand.server(), &stand.world.garden);
+    let attic = Host::new(&server, &stand.print("attic", &[]), "10.67.0.1");
+    let (agent, _) = attic.join();
+    let shed = Host::new(&server, &stand.print("shed", &[]), "10.67.0.2");
+    shed.join();
+    // They do not restart their kubelets at the same time.
+    server.cluster.wait_for("the delays", |cluster| {
+        let delay = |host: &str| {
+            let node = cluster.get("", "nodes", "", host)?;
+            entry(&node, "/metadata/annotations", DELAY).map(str::to_owned)
+        };
+        (delay("attic")? == "0s" && delay("shed")? == "2m30s").then_some(())
+    });
+    let away = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    server.cluster.merge_status("", "nodes", ("", "shed"), &away);
+
+    let before = stand.pool_secret().unwrap();
+    change(&stand, &json!({"maxPods": 50}));
+    let is_applying = || text(&last_operation(&stand), "/description").contains(APPLYING).then_some(());
+    garden.wait_for(APPLYING, |_| is_applying());
+    assert_ne!(stand.pool_secret().unwrap(), before);
+    stand.world.skip(Duration::from_secs(60));
+    assert_eq!(last_operation(&stand)["state"], "Processing");
+    attic.apply(&attic.with(&agent));
+    wait_until(garden, stand.in_garden(), "Reconcile Succeeded 100");
+    stand.end();
+}
+
+/// A change for which a host must be drained is refused before anything changes, and made as soon as the host has left.
 #[test]
 fn a_change_that_needs_a_drained_host_is_refused_while_there_is_one() {
-    let stand = Stand::begin("host-change", NAME);
+    let stand = Stand::begin("host-change", "j11");
     let server = stand.server();
     let host = Host::new(&server, &stand.print("shed", &[]), "10.67.0.1");
     host.join();
     host.await_end();
-    let garden = &stand.world.garden;
-    let place = (PROJECT_NAMESPACE, NAME);
-    let change = |kubelet: &Value| {
-        let shoot = garden.get(CORE, "shoots", place.0, place.1).unwrap();
-        let mut workers = shoot["spec"]["provider"]["workers"].clone();
-        // The settings of a pool replace those of the Shoot as a whole.
-        let mut own = shoot["spec"]["kubernetes"]["kubelet"].clone();
-        let settings = own.as_object_mut().unwrap();
-        settings.extend(kubelet.as_object().unwrap().clone());
-        workers[0]["kubernetes"]["kubelet"] = own;
-        garden.merge(CORE, "shoots", place, &json!({"spec": {"provider": {"workers": workers}}}));
-    };
-    change(&json!({"maxPods": 50}));
-    wait_until(garden, place, "Reconcile Succeeded 100");
+    let (garden, place) = (&stand.world.garden, stand.in_garden());
     let applied = stand.pool_secret().unwrap();
     let generation = || {
         let server = stand.world.seed.get("apps", "deployments", &stand.plane(), "kube-apiserver").unwrap();
@@ -40,7 +79,7 @@ fn a_change_that_needs_a_drained_host_is_refused_while_there_is_one() {
     };
     let before = generation();
 
-    change(&json!({"maxPods": 50, "kubeReserved": {"memory": "300Mi"}}));
+    change(&stand, &json!({"kubeReserved": {"memory": "300Mi"}}));
     let refusal = garden.wait_for("the refusal", |garden| {
         let shoot = garden.get(CORE, "shoots", place.0, place.1)?;
         let errors = list(&shoot, "/status/lastErrors");

@@ -129,6 +129,11 @@ impl Stand {
         told
     }
 
+    /// The namespace and the name of the Shoot in the garden.
+    pub(crate) fn in_garden(&self) -> (&'static str, &'static str) {
+        (PROJECT_NAMESPACE, self.name)
+    }
+
     fn place(&self) -> String {
         format!("{PROJECT_NAMESPACE}/{}", self.name)
     }

@@ -10,12 +10,13 @@ use crate::faultpoints::{Fault, FaultPoints, Outcome, Point};
 use crate::left::Words;
 use crate::nodes::POOL;
 use crate::sampling::Sample;
+use crate::story_host_change::DELAY;
 use crate::story_host_join::{JOINING, Stand, TOKENS};
 use crate::world::{Options, World};
 use support::api::store::Id;
 use support::encoding::{base64, sha256_hex};
 use support::http::faults::Seen;
-use support::json::text;
+use support::json::{entry, text};
 use support::shoot::host::{AGENT, CSRS, Host};
 
 const NAME: &str = "k1";
@@ -36,7 +37,9 @@ const WRITES: [&str; 6] = [
 fn concerns(seen: &Seen) -> bool {
     let annotations = seen.body.as_ref().map(|body| &body["metadata"]["annotations"]);
     match seen.info.resource.as_str() {
-        "certificatesigningrequests" | "nodes" => true,
+        "certificatesigningrequests" => true,
+        // Care spreads the delays of agents at its own time.
+        "nodes" => annotations.is_none_or(|all| all.get(DELAY).is_none()),
         "secrets" => seen.info.name.starts_with(TOKENS),
         "namespaces" => annotations.is_some_and(|all| all.get(JOINING).is_some()),
         _ => false,
@@ -82,6 +85,10 @@ fn run(at: Option<&Point>) -> Outcome {
             host.join();
             host.await_end();
             stand.wait_until_nobody_joins();
+            server.cluster.wait_for("the delay of the agent", |cluster| {
+                let node = cluster.get("", "nodes", "", HOST)?;
+                entry(&node, "/metadata/annotations", DELAY).map(drop)
+            });
         },
     );
     let nodes = server.cluster.store().names("", "nodes", "");

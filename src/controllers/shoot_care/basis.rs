@@ -20,6 +20,8 @@ pub(super) struct Basis {
     pub(super) wants_hibernation: bool,
     /// Its pools of workers.
     pub(super) pools: Vec<Pool>,
+    /// The longest time by which the agents of its nodes delay a change.
+    pub(super) delay_max: Duration,
     /// This agent does not serve its workers, so it gets no conditions.
     pub(super) has_foreign_workers: bool,
     /// Its object is being deleted.
@@ -48,6 +50,7 @@ impl Basis {
         Some(Self {
             wants_hibernation: hibernation["enabled"] == true,
             pools: pools::read(shoot),
+            delay_max: pools::delay_max(shoot),
             has_foreign_workers: has_foreign_workers(shoot, host_types),
             is_going: !metadata["deletionTimestamp"].is_null(),
             key_is_due: key_is_due(shoot),

@@ -131,7 +131,7 @@ impl CareReconciler {
         };
         let nodes = client.as_ref().filter(|_| !basis.pools.is_empty()).map(|client| {
             let is_well = known.is_well() && !known.wants_present();
-            known.nodes.look(&client.ungated(), is_well, at)
+            known.nodes.look(&client.ungated(), basis.delay_max, is_well, at)
         });
         // The cause of an unhealthy server may be inside: a webhook, for example.
         let inside = match client {

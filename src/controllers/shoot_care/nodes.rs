@@ -17,7 +17,7 @@ use crate::base::sorted::SortedMap;
 use crate::components::rollout::has_condition_ready;
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::format::semver::Version;
-use crate::hosts::critical;
+use crate::hosts::{critical, delay};
 use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
 use crate::shoot::kubelet;
@@ -68,15 +68,26 @@ pub(super) struct KnownNodes {
 
 impl KnownNodes {
     /// Reads the nodes, and asks the kubelet of one of them, if that is due.
-    pub(super) fn look(&mut self, client: &Client, is_well: bool, at: Mono) -> NodeFindings {
+    pub(super) fn look(
+        &mut self,
+        client: &Client,
+        delay_max: Duration,
+        is_well: bool,
+        at: Mono,
+    ) -> NodeFindings {
         let is_fresh = self.read.is_some_and(|read| at.saturating_sub(read) < PERIOD);
         if let Some(findings) = self.findings.as_ref().filter(|_| is_well && is_fresh) {
             return findings.clone();
         }
         self.read = Some(at);
-        let mut closed = Vec::new();
-        let nodes = list(client, &mut closed).map_err(|error| chain(&error));
-        for node in &closed {
+        let mut to_do = NodesToDo::default();
+        let nodes = list(client, &mut to_do).map_err(|error| chain(&error));
+        if nodes.is_ok()
+            && let Err(error) = delay::spread(client, std::mem::take(&mut to_do.delays), delay_max)
+        {
+            log::debug!(why = chain(&error).as_str(); "Cannot write the delays of agents of nodes");
+        }
+        for node in &to_do.closed {
             // The next look tries again.
             if let Err(error) = critical::open(client, node) {
                 log::debug!(why = chain(&error).as_str(); "Cannot open a node to all pods");
@@ -128,21 +139,30 @@ fn due<'a>(
     first.into_iter().chain(broken).map(str::to_owned).collect()
 }
 
+/// What a look at the nodes finds to do.
+#[derive(Debug, Default)]
+struct NodesToDo {
+    /// Some of those that ordinary pods may not come to yet.
+    closed: Vec<Value>,
+    /// The nodes whose agents delay changes, and the delays that they have.
+    delays: Vec<(String, String)>,
+}
+
 /// Reads the nodes one by one: their owner decides how large they are.
-/// `closed` gets some of those that ordinary pods may not come to yet.
-fn list(client: &Client, closed: &mut Vec<Value>) -> Result<Vec<SeenNode>, Error> {
+fn list(client: &Client, to_do: &mut NodesToDo) -> Result<Vec<SeenNode>, Error> {
     let mut nodes = Vec::new();
     client.list_each::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |item| match item {
         ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => {
             nodes.push(read(&node));
-            if critical::is_closed(&node) && closed.len() < CLOSED_MAX {
-                closed.push(node);
+            to_do.delays.extend(delay::of(&node));
+            if critical::is_closed(&node) && to_do.closed.len() < CLOSED_MAX {
+                to_do.closed.push(node);
             }
         }
         ListItem::Object(_) | ListItem::Undecodable(_) => {}
         ListItem::Restart => {
             nodes.clear();
-            closed.clear();
+            *to_do = NodesToDo::default();
         }
     })?;
     Ok(nodes)

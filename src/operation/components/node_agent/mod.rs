@@ -16,12 +16,12 @@ use super::super::evidence::only_in_the_log;
 use super::super::facts::Facts;
 use super::super::nodes::has_hosts;
 use super::super::row::Row;
-use super::super::times::{FIVE_MINUTES, FIVE_SECONDS, SHORT};
+use super::super::times::{FIVE_MINUTES, FIVE_SECONDS, HOUR, SHORT};
 use super::super::work::Work;
 use super::component::Component;
 use super::managed_resource;
 
-mod followed;
+mod applied;
 mod possible;
 
 pub(super) static COMPONENT: Component = Component {
@@ -34,7 +34,7 @@ pub(super) static COMPONENT: Component = Component {
             .within(FIVE_MINUTES),
         Row::new(
             "Waiting until the nodes have followed the rotation of CAs",
-            followed::wait,
+            applied::wait_for_authorities,
             only_in_the_log,
         )
         .after(&["Deploying control plane namespace"])
@@ -49,6 +49,17 @@ pub(super) static COMPONENT: Component = Component {
         ])
         .when(Facts::serves_nodes)
         .retrying(FIVE_SECONDS, SHORT),
+        Row::new(
+            "Waiting until all shoot worker nodes have updated the operating system config",
+            applied::wait,
+            only_in_the_log,
+        )
+        .after(&[
+            "Waiting until worker pools have been reconciled",
+            "Waiting until the Kubernetes API server can connect to the Shoot workers",
+        ])
+        .when(Facts::serves_nodes)
+        .within(HOUR),
     ],
     ..Component::NONE
 };

@@ -1,0 +1,128 @@
+//! Whether the nodes have applied what their pools have.
+//!
+//! Source: `WaitUntilOperatingSystemConfigUpdatedForAllWorkerPools`. Absent hosts are not waited for: one that is off for weeks must not hold up its
+//! Shoot, and applies everything when it comes back.
+
+use serde_json::Value;
+
+use crate::api::core::{NODE, SECRET};
+use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::base::sorted::SortedMap;
+use crate::components::rollout::has_condition_ready;
+use crate::flow::{Attempt, Failed, TaskStep};
+use crate::kube::{Client, Error, ListParams};
+use crate::osc::{APPLIED, CHECKSUM, MANAGED_RESOURCE, SECRET_NAME};
+use crate::shoot::pools::{POOL, delay_max};
+
+use super::super::super::times::{FIVE_SECONDS, THREE_MINUTES};
+use super::super::super::work::Work;
+use super::super::step_without_server;
+
+/// The completion of a rotation drops the old CA. A node whose agent has not applied the new one would be locked out.
+pub(super) fn wait_for_authorities(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    if let Some(step) = step_without_server(work, attempt)? {
+        return Ok(step);
+    }
+    let late = ask(work)?;
+    Ok(match late.first() {
+        None => TaskStep::Done,
+        Some((node, _)) => TaskStep::again(
+            FIVE_SECONDS,
+            format!(
+                "{} nodes have not applied the new CAs, among them {node}: its gardener-node-agent may wait until the host is drained; let the \
+                 host leave, or join it again",
+                late.len()
+            ),
+        ),
+    })
+}
+
+/// Waits as long as agents of nodes may take. Errors: some have not applied the configuration of their pool by then.
+pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
+    let managed = work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE));
+    if managed.is_some_and(|managed| !managed.is_applied()) {
+        let why = format!("ManagedResource {MANAGED_RESOURCE} is not applied yet");
+        return Ok(TaskStep::again(FIVE_SECONDS, why));
+    }
+    let why = match ask(work) {
+        Ok(late) if late.is_empty() => return Ok(TaskStep::Done),
+        Ok(late) => Failed::new(late.into_iter().map(|(_, why)| why).collect::<Vec<_>>().join("; ")),
+        Err(why) => why,
+    };
+    if attempt.now.saturating_sub(attempt.begun) < delay_max(&work.shoot) + THREE_MINUTES {
+        return Ok(TaskStep::again(FIVE_SECONDS, why));
+    }
+    Err(why)
+}
+
+/// Connects to the Shoot, and asks which nodes are late.
+fn ask(work: &Work) -> Result<Vec<(String, String)>, Failed> {
+    let client = work.env.connector.connect(work.plane())?;
+    Ok(late(&client)?)
+}
+
+/// The nodes that are ready and whose agents have not applied what their pool has, each with the reason.
+fn late(client: &Client) -> Result<Vec<(String, String)>, Error> {
+    let label_selector = "gardener.cloud/role=operating-system-config".to_owned();
+    let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
+    let (mut wanted, mut nodes) = (SortedMap::new(), Vec::new());
+    client.list_all::<Value>(&SECRET, "kube-system", &params, &mut |secret| {
+        let name = text(&secret["metadata"]["name"]).to_owned();
+        wanted.insert(name, annotation(&secret, CHECKSUM).to_owned());
+    })?;
+    let params = ListParams { label_selector: POOL.to_owned(), ..ListParams::default() };
+    client.list_all::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |node| {
+        nodes.extend(lateness(&node, &wanted).map(|why| (text(&node["metadata"]["name"]).to_owned(), why)));
+    })?;
+    Ok(nodes)
+}
+
+/// Why a node is late. `wanted` has the checksum of each Secret. A node that names no Secret has no agent, and follows by other means.
+fn lateness(node: &Value, wanted: &SortedMap<String, String>) -> Option<String> {
+    let wanted = wanted.get(text(&node["metadata"]["labels"][SECRET_NAME]))?;
+    let (applied, name) = (annotation(node, APPLIED), text(&node["metadata"]["name"]));
+    if !has_condition_ready(node) || applied == wanted {
+        return None;
+    }
+    Some(if applied.is_empty() {
+        format!(
+            "the last successfully applied operating system config on node {name:?} hasn't been reported yet"
+        )
+    } else {
+        format!(
+            "the last successfully applied operating system config on node {name:?} is outdated (current: {applied}, desired: {wanted})"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::json::json;
+
+    #[test]
+    fn a_node_is_late_if_its_agent_has_applied_something_else() {
+        let wanted = SortedMap::from([("gardener-node-agent-a".to_owned(), "new".to_owned())]);
+        let node = |secret: &Value, applied: &Value, ready: &str| {
+            json!({"metadata": {"name": "n", "labels": {SECRET_NAME: secret}, "annotations": {APPLIED: applied}},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+        };
+        let of_a = json!("gardener-node-agent-a");
+        let outdated = Some("is outdated (current: old, desired: new)");
+        let table = [
+            (node(&of_a, &json!("new"), "True"), None),
+            (node(&of_a, &json!("old"), "True"), outdated),
+            (node(&of_a, &json!("old"), "Unknown"), None),
+            (node(&of_a, &Value::Null, "True"), Some("hasn't been reported yet")),
+            (node(&of_a, &Value::Null, "False"), None),
+            (node(&Value::Null, &Value::Null, "True"), None),
+            (node(&json!("gardener-node-agent-b"), &json!("old"), "True"), None),
+        ];
+        for (node, expected) in table {
+            let expected = expected.map(|why| {
+                format!("the last successfully applied operating system config on node \"n\" {why}")
+            });
+            assert_eq!(lateness(&node, &wanted), expected, "{node}");
+        }
+    }
+}
