@@ -5,6 +5,7 @@
 //! (`pkg/resourcemanager/controller/csrapprover`), except that nothing is denied that time alone may heal.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::base::clock::Timestamp;
 use crate::base::sorted::SortedSet;
@@ -18,6 +19,8 @@ const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 /// The user of a bootstrap token begins with it; the id of the token follows.
 const TOKEN: &str = "system:bootstrap:";
+/// How long a kubelet that takes the place of another has to fetch the answer with its token.
+const FETCHED: Duration = Duration::from_secs(5);
 /// The signer of certificates of any client.
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 /// The signer of certificates with which kubelets are clients.
@@ -47,6 +50,8 @@ pub(crate) struct JoinToken {
     pub(crate) replaces: String,
     /// When it was made.
     pub(crate) made: Option<Timestamp>,
+    /// When the certificate of the kubelet was approved, if its host takes the place of a Node.
+    pub(crate) used: Option<Timestamp>,
 }
 
 /// A Node of the Shoot.
@@ -195,6 +200,10 @@ pub(crate) fn judge(request: &NodeRequest, joins: &dyn Joins) -> Judgement {
             _ if request.made < token.made => {
                 Judgement::Denied("it is older than the token of its host".to_owned())
             }
+            // A host takes the place of a Node once. Its kubelet may ask again if it has lost the answer.
+            _ if token.used.is_some_and(|used| request.made > Some(used.plus(FETCHED))) => {
+                Judgement::Denied("the token of its host has been used".to_owned())
+            }
             _ => by_token(&host, &token, wish, joins),
         };
     }
@@ -321,7 +330,12 @@ mod tests {
 
     fn known(replaces: &str, node: Option<JoinedNode>) -> Known {
         Known {
-            token: JoinToken { host: "h1".to_owned(), replaces: replaces.to_owned(), made: Some(MADE) },
+            token: JoinToken {
+                host: "h1".to_owned(),
+                replaces: replaces.to_owned(),
+                made: Some(MADE),
+                used: None,
+            },
             node,
         }
     }
@@ -368,6 +382,17 @@ mod tests {
         }
         let early = NodeRequest { made: Some(Timestamp::from_unix(1_767_225_599)), ..agent("h1", token) };
         assert_eq!(word(&early, &free), "denied: it is older than the token of its host");
+        let used_before = |seconds: u64| {
+            let mut known = known("1", Some(node("1")));
+            known.token.used = Some(MADE.minus(Duration::from_secs(seconds)));
+            known
+        };
+        assert_eq!(
+            word(&kubelet("h1", token), &used_before(5)),
+            "approved as the last of h1",
+            "it lost the answer"
+        );
+        assert_eq!(word(&agent("h1", token), &used_before(6)), "denied: the token of its host has been used");
         let foreign = request(KUBELET_CLIENT, "system:bootstrap:other", asked("system:node:x", "other"));
         assert_eq!(word(&foreign, &free), "foreign", "whatever it asks for");
     }

@@ -20,6 +20,7 @@ use crate::format::time::rfc3339;
 use crate::kube::{Patch, Seed};
 use crate::shoot::has_foreign_workers;
 
+pub(crate) mod applied;
 pub(crate) mod approval;
 pub(crate) mod critical;
 pub(crate) mod delay;

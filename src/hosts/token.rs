@@ -51,6 +51,7 @@ pub(crate) fn read(secret: &Value) -> Option<JoinToken> {
         host: host.to_owned(),
         replaces: annotation(secret, REPLACES).to_owned(),
         made: parse_rfc3339(text(&secret["metadata"]["creationTimestamp"])).ok(),
+        used: parse_rfc3339(annotation(secret, USED)).ok(),
     };
     (!host.is_empty()).then(token)
 }
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{id}"));
         assert_eq!(
             read(&secret),
-            Some(JoinToken { host: "h1".to_owned(), replaces: "7".to_owned(), made: None })
+            Some(JoinToken { host: "h1".to_owned(), replaces: "7".to_owned(), made: None, used: None })
         );
         let again = new.secret();
         assert_eq!(

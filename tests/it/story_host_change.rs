@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::story_host_join::Stand;
 use crate::world::CORE;
+use support::controllers::workloads::HOLD;
 use support::json::{entry, list, text};
 use support::shoot::history::wait_until;
 use support::shoot::host::Host;
@@ -99,5 +100,42 @@ fn a_change_that_needs_a_drained_host_is_refused_while_there_is_one() {
     garden.merge(CORE, "shoots", place, &retry);
     wait_until(garden, place, "Reconcile Succeeded 100");
     server.cluster.wait_for("the new setting", |_| (stand.pool_secret()? != applied).then_some(()));
+    stand.end();
+}
+
+/// The condition of the nodes names an agent that has stopped, and one whose system is not well.
+#[test]
+fn conditions_name_the_agents_of_nodes() {
+    let stand = Stand::begin("host-agents", "j13");
+    let server = stand.server();
+    let host = Host::new(&server, &stand.print("shed", &[]), "10.67.0.1");
+    host.join();
+    host.await_end();
+    let condition = || {
+        let (space, name) = stand.in_garden();
+        let shoot = stand.world.garden.get(CORE, "shoots", space, name)?;
+        list(&shoot, "/status/conditions").iter().find(|it| it["type"] == "EveryNodeReady").cloned()
+    };
+    let wait_for = |reason: &str| {
+        stand.world.garden.wait_for(reason, |_| condition().filter(|it| it["reason"] == reason))
+    };
+    wait_for("EveryNodeReady");
+    let hold = |value: Value| {
+        let held = json!({"metadata": {"annotations": {HOLD: value}}});
+        server.cluster.merge("", "nodes", ("", "shed"), &held);
+    };
+    hold(json!("yes"));
+    let found = wait_for("NodeAgentUnhealthy");
+    assert_eq!(found["message"], "gardener-node-agent stopped running on node \"shed\"");
+    hold(Value::Null);
+    wait_for("EveryNodeReady");
+
+    let node = server.cluster.get("", "nodes", "", "shed").unwrap();
+    let mut conditions = node["status"]["conditions"].clone();
+    let units = json!({"type": "SystemdUnitsReady", "status": "False", "reason": "UnhealthyUnits", "message": "x.service"});
+    conditions.as_array_mut().unwrap().push(units);
+    server.cluster.merge_status("", "nodes", ("", "shed"), &json!({"status": {"conditions": conditions}}));
+    let found = wait_for("SystemdUnitsNotReady");
+    assert_eq!(found["message"], "systemd units are not healthy on node \"shed\": x.service");
     stand.end();
 }

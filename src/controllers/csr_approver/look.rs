@@ -26,8 +26,9 @@ use crate::runtime::write;
 /// How long a token without an end counts, from each look on.
 const ENDLESS: Duration = Duration::from_secs(600);
 
-/// How long a kubelet that takes the place of another has to fetch the answer with its token.
-const FETCHED: Duration = Duration::from_secs(5);
+/// A kubelet that takes the place of another asks for the certificate of its server within this time after its own. Requests are looked at
+/// often until then.
+const SETTLED: Duration = Duration::from_secs(45);
 
 /// A request that nobody has answered.
 struct OpenRequest {
@@ -190,13 +191,12 @@ pub(super) fn tokens(client: &Client, now: Timestamp) -> Result<Option<Timestamp
     client.list_all::<Value>(&SECRET, "kube-system", &params, &mut |secret| found.push(secret))?;
     let mut last = None;
     for secret in &found {
-        let Some(JoinToken { host, replaces, .. }) = token::read(secret) else { continue };
+        let Some(JoinToken { host, replaces, used, .. }) = token::read(secret) else { continue };
         // One that never expires was made by hand.
         let until = token::expiration(secret).unwrap_or(now.plus(ENDLESS));
         let until = Some(until).filter(|until| now < *until);
         // A node that the host takes the place of is that of another host until its kubelet has a certificate.
-        let used = parse_rfc3339(annotation(secret, token::USED));
-        let may_be_joined = replaces.is_empty() || used.is_ok_and(|used| used.plus(FETCHED) <= now);
+        let may_be_joined = replaces.is_empty() || used.is_some_and(|used| used.plus(SETTLED) <= now);
         if may_be_joined && has_joined(client, &host)? {
             write::delete(client, &SECRET, &Key::of(secret))?;
             log::info!(host = host.as_str(); "The host has joined");

@@ -11,6 +11,7 @@
 //! of workers.
 
 mod act;
+mod agents;
 mod basis;
 mod constraints;
 mod decide;

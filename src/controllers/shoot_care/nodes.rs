@@ -1,7 +1,6 @@
 //! Whether the nodes of a Shoot are well, and whether its API server reaches them.
 //!
-//! Source: Gardener's `pkg/gardenlet/controller/shoot/care`. What it says about machines and operating systems does not exist here
-//! yet.
+//! Source: Gardener's `pkg/gardenlet/controller/shoot/care`, without what it says about machines.
 
 use std::time::Duration;
 
@@ -17,11 +16,14 @@ use crate::base::sorted::SortedMap;
 use crate::components::rollout::has_condition_ready;
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::format::semver::Version;
-use crate::hosts::{critical, delay};
+use crate::hosts::critical;
+use crate::hosts::delay::{self, DelayedNode};
 use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
 use crate::shoot::kubelet;
 use crate::shoot::pools::{POOL, Pool};
+
+use super::agents::{KnownAgents, SeenAgent};
 
 /// How often nodes are read while all is well.
 const PERIOD: Duration = Duration::from_secs(45);
@@ -29,6 +31,10 @@ const PERIOD: Duration = Duration::from_secs(45);
 const REACH_PERIOD: Duration = Duration::from_secs(150);
 /// How many new nodes one look opens to all pods. Others are opened at the next one.
 const CLOSED_MAX: usize = 10;
+/// What the API server says of a kubelet whose server has no certificate.
+const BARE: &str = "tls: internal error";
+/// How long a kubelet may wait for the certificate of its server.
+const BARE_MAX: Duration = Duration::from_secs(300);
 /// The conditions of a node that must not be true.
 const PRESSURES: [&str; 4] = ["DiskPressure", "MemoryPressure", "PIDPressure", "NetworkUnavailable"];
 /// What a kubelet says if its owner must change something.
@@ -46,6 +52,8 @@ pub(super) struct SeenNode {
     is_ready: bool,
     /// What is wrong with it.
     why: Option<String>,
+    /// What is wrong with its agent, or with the certificate of its kubelet.
+    fault: Option<Finding>,
 }
 
 /// What is known about the nodes of a Shoot.
@@ -64,6 +72,9 @@ pub(super) struct KnownNodes {
     findings: Option<NodeFindings>,
     /// When each node was reached the last time, and why it was not.
     reached: SortedMap<String, (Mono, Option<String>)>,
+    /// Since when the kubelets have no certificate of their server.
+    bare: SortedMap<String, Mono>,
+    agents: KnownAgents,
 }
 
 impl KnownNodes {
@@ -81,7 +92,7 @@ impl KnownNodes {
         }
         self.read = Some(at);
         let mut to_do = NodesToDo::default();
-        let nodes = list(client, &mut to_do).map_err(|error| chain(&error));
+        let mut nodes = list(client, &mut to_do).map_err(|error| chain(&error));
         if nodes.is_ok()
             && let Err(error) = delay::spread(client, std::mem::take(&mut to_do.delays), delay_max)
         {
@@ -93,8 +104,9 @@ impl KnownNodes {
                 log::debug!(why = chain(&error).as_str(); "Cannot open a node to all pods");
             }
         }
-        if let Ok(nodes) = &nodes {
+        if let Ok(nodes) = &mut nodes {
             self.reach(client, nodes, at);
+            self.find_faults(client, nodes, &to_do.agents, is_well, at);
         }
         let tunnel = self.reached.iter().find_map(|(node, (_, why))| {
             why.as_ref().map(|why| format!("The API server cannot reach the kubelet of node {node}: {why}"))
@@ -102,6 +114,41 @@ impl KnownNodes {
         let findings = NodeFindings { nodes, tunnel };
         self.findings = Some(findings.clone());
         findings
+    }
+
+    /// Looks at what is wrong with the agents of ready nodes, and with the certificates of their kubelets.
+    fn find_faults(
+        &mut self,
+        client: &Client,
+        nodes: &mut [SeenNode],
+        agents: &SortedMap<String, SeenAgent>,
+        is_well: bool,
+        at: Mono,
+    ) {
+        if !agents.is_empty()
+            && let Err(error) = self.agents.look(client, is_well, at)
+        {
+            log::debug!(why = chain(&error).as_str(); "Cannot read what the agents of nodes do");
+        }
+        let is_bare = |node: &String| {
+            self.reached.get(node).is_some_and(|(_, why)| why.as_ref().is_some_and(|why| why.contains(BARE)))
+        };
+        let bare = nodes.iter().map(|node| &node.name).filter(|node| is_bare(node));
+        let bare = bare.map(|node| (node.clone(), self.bare.get(node).copied().unwrap_or(at))).collect();
+        self.bare = bare;
+        for node in nodes.iter_mut().filter(|node| node.is_ready) {
+            let since = self.bare.get(&node.name);
+            node.fault = if since.is_some_and(|since| at.saturating_sub(*since) >= BARE_MAX) {
+                let text = format!(
+                    "The kubelet of node {:?} has no certificate of its server, so nobody reads logs of its pods: see the certificate requests \
+                     of the node",
+                    node.name
+                );
+                Some(Finding::new("KubeletServingCertificateMissing", text))
+            } else {
+                agents.get(&node.name).and_then(|agent| self.agents.fault(&node.name, agent))
+            };
+        }
     }
 
     /// Asks the kubelets that are due. Nodes that are not ready are not asked: theirs is another problem.
@@ -144,8 +191,10 @@ fn due<'a>(
 struct NodesToDo {
     /// Some of those that ordinary pods may not come to yet.
     closed: Vec<Value>,
-    /// The nodes whose agents delay changes, and the delays that they have.
-    delays: Vec<(String, String)>,
+    /// The nodes whose agents delay changes.
+    delays: Vec<DelayedNode>,
+    /// What nodes say about their agents.
+    agents: SortedMap<String, SeenAgent>,
 }
 
 /// Reads the nodes one by one: their owner decides how large they are.
@@ -154,7 +203,9 @@ fn list(client: &Client, to_do: &mut NodesToDo) -> Result<Vec<SeenNode>, Error> 
     client.list_each::<Value>(&NODE, ALL_NAMESPACES, &ListParams::default(), &mut |item| match item {
         ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => {
             nodes.push(read(&node));
-            to_do.delays.extend(delay::of(&node));
+            to_do.delays.extend(DelayedNode::of(&node));
+            let agent = SeenAgent::of(&node);
+            to_do.agents.extend(agent.map(|agent| (text(&node["metadata"]["name"]).to_owned(), agent)));
             if critical::is_closed(&node) && to_do.closed.len() < CLOSED_MAX {
                 to_do.closed.push(node);
             }
@@ -194,6 +245,7 @@ fn read(node: &Value) -> SeenNode {
         version: cut::head(version.trim_start_matches('v'), limits::SHOOT_NODE_VERSION_BYTES_MAX).to_owned(),
         is_ready,
         why: why.map(|why| cut::head(&why, limits::SHOOT_NODE_BYTES_MAX).to_owned()),
+        fault: None,
     }
 }
 
@@ -205,6 +257,7 @@ pub(super) fn problem(pools: &[Pool], nodes: &[SeenNode]) -> Option<Finding> {
             .find_map(unhealthy)
             .or_else(|| own().find_map(|node| other_version(pool, node)))
             .or_else(|| missing(pool, own().count()))
+            .or_else(|| own().find_map(|node| node.fault.clone()))
     })
 }
 

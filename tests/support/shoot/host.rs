@@ -285,12 +285,13 @@ impl<'a> Host<'a> {
     }
 
     /// Takes the place of its Node. Its agent finds the Node, so it applies everything before the kubelet has a certificate. `applied`
-    /// runs between the two.
-    pub fn join_again(&self, applied: impl FnOnce()) {
+    /// runs between the two, and `certified` before the kubelet asks for the certificate of its server.
+    pub fn join_again(&self, applied: impl FnOnce(), certified: impl FnOnce()) {
         let agent = self.agent();
         self.apply(&self.with(&agent));
         applied();
         let node = self.with(&self.kubelet());
+        certified();
         let asked = self.ask_to_serve(&node);
         self.report(&node);
         self.receive(&asked);

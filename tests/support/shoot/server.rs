@@ -10,6 +10,7 @@ use gardenlet::kube::connection::ServerTrust;
 use gardenlet::kube::{self, Client, Connection, Method};
 use serde_json::{Value, json};
 
+use super::host::APPLIED;
 use super::ledger::Tenure;
 use super::settings::Settings;
 use crate::TestCluster;
@@ -24,6 +25,8 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const LEASES: &str = "coordination.k8s.io";
 /// How often kube-controller-manager renews its Lease.
 const RENEWAL: Duration = Duration::from_secs(2);
+/// How often the agent of a node renews its Lease.
+const AGENT_RENEWAL: Duration = Duration::from_secs(10);
 
 /// What runs.
 #[derive(Default)]
@@ -199,8 +202,9 @@ impl Server {
         }
         if let Some(ca) = ca.filter(|_| is_running) {
             self.cluster.set_root_ca(ca);
-            self.renew_lease();
+            self.renew_lease("kube-controller-manager", RENEWAL);
             self.run_daemons();
+            self.run_agents();
         }
     }
 
@@ -267,8 +271,19 @@ impl Server {
         }
     }
 
-    fn renew_lease(&self) {
-        let (namespace, name) = ("kube-system", "kube-controller-manager");
+    /// The agents of nodes work that have applied something, except on a node that is [held](HOLD).
+    fn run_agents(&self) {
+        for node in self.cluster.store().all("", "nodes", "") {
+            let has = |annotation: &str| entry(&node, "/metadata/annotations", annotation).is_some();
+            if has(APPLIED) && !has(HOLD) {
+                let node = text(&node, "/metadata/name");
+                self.renew_lease(&format!("gardener-node-agent-{node}"), AGENT_RENEWAL);
+            }
+        }
+    }
+
+    fn renew_lease(&self, name: &str, period: Duration) {
+        let namespace = "kube-system";
         let now = self.cluster.clock().now();
         let Some(lease) = self.cluster.get(LEASES, "leases", namespace, name) else {
             let spec = json!({"holderIdentity": "stand-in", "leaseDurationSeconds": 15, "renewTime": rfc3339_micro(now)});
@@ -276,7 +291,7 @@ impl Server {
             self.cluster.create("coordination.k8s.io/v1", "leases", &lease);
             return;
         };
-        let due = rfc3339_micro(now.minus(RENEWAL));
+        let due = rfc3339_micro(now.minus(period));
         if lease["spec"]["renewTime"].as_str().is_none_or(|renewed| *renewed < *due) {
             let patch = json!({"spec": {"renewTime": rfc3339_micro(now)}});
             self.cluster.merge(LEASES, "leases", (namespace, name), &patch);

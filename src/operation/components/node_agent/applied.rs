@@ -5,13 +5,14 @@
 
 use serde_json::Value;
 
-use crate::api::core::{NODE, SECRET};
-use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::api::core::NODE;
+use crate::api::meta::{ALL_NAMESPACES, Key, text};
 use crate::base::sorted::SortedMap;
 use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
+use crate::hosts::applied::{AppliedConfig, wanted};
 use crate::kube::{Client, Error, ListParams};
-use crate::osc::{APPLIED, CHECKSUM, MANAGED_RESOURCE, SECRET_NAME};
+use crate::osc::MANAGED_RESOURCE;
 use crate::shoot::pools::{POOL, delay_max};
 
 use super::super::super::times::{FIVE_SECONDS, THREE_MINUTES};
@@ -63,13 +64,7 @@ fn ask(work: &Work) -> Result<Vec<(String, String)>, Failed> {
 
 /// The nodes that are ready and whose agents have not applied what their pool has, each with the reason.
 fn late(client: &Client) -> Result<Vec<(String, String)>, Error> {
-    let label_selector = "gardener.cloud/role=operating-system-config".to_owned();
-    let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
-    let (mut wanted, mut nodes) = (SortedMap::new(), Vec::new());
-    client.list_all::<Value>(&SECRET, "kube-system", &params, &mut |secret| {
-        let name = text(&secret["metadata"]["name"]).to_owned();
-        wanted.insert(name, annotation(&secret, CHECKSUM).to_owned());
-    })?;
+    let (wanted, mut nodes) = (wanted(client)?, Vec::new());
     let params = ListParams { label_selector: POOL.to_owned(), ..ListParams::default() };
     client.list_all::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |node| {
         nodes.extend(lateness(&node, &wanted).map(|why| (text(&node["metadata"]["name"]).to_owned(), why)));
@@ -79,50 +74,36 @@ fn late(client: &Client) -> Result<Vec<(String, String)>, Error> {
 
 /// Why a node is late. `wanted` has the checksum of each Secret. A node that names no Secret has no agent, and follows by other means.
 fn lateness(node: &Value, wanted: &SortedMap<String, String>) -> Option<String> {
-    let wanted = wanted.get(text(&node["metadata"]["labels"][SECRET_NAME]))?;
-    let (applied, name) = (annotation(node, APPLIED), text(&node["metadata"]["name"]));
-    if !has_condition_ready(node) || applied == wanted {
-        return None;
-    }
-    Some(if applied.is_empty() {
-        format!(
-            "the last successfully applied operating system config on node {name:?} hasn't been reported yet"
-        )
-    } else {
-        format!(
-            "the last successfully applied operating system config on node {name:?} is outdated (current: {applied}, desired: {wanted})"
-        )
-    })
+    let config = AppliedConfig::of(node)?;
+    let wanted = wanted.get(&config.secret)?;
+    config.lateness(text(&node["metadata"]["name"]), wanted).filter(|_| has_condition_ready(node))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::base::json::json;
+    use crate::osc::{APPLIED, SECRET_NAME};
 
     #[test]
-    fn a_node_is_late_if_its_agent_has_applied_something_else() {
+    fn a_node_that_is_there_is_late_if_its_agent_has_applied_something_else() {
         let wanted = SortedMap::from([("gardener-node-agent-a".to_owned(), "new".to_owned())]);
         let node = |secret: &Value, applied: &Value, ready: &str| {
             json!({"metadata": {"name": "n", "labels": {SECRET_NAME: secret}, "annotations": {APPLIED: applied}},
                 "status": {"conditions": [{"type": "Ready", "status": ready}]}})
         };
         let of_a = json!("gardener-node-agent-a");
-        let outdated = Some("is outdated (current: old, desired: new)");
         let table = [
-            (node(&of_a, &json!("new"), "True"), None),
-            (node(&of_a, &json!("old"), "True"), outdated),
-            (node(&of_a, &json!("old"), "Unknown"), None),
-            (node(&of_a, &Value::Null, "True"), Some("hasn't been reported yet")),
-            (node(&of_a, &Value::Null, "False"), None),
-            (node(&Value::Null, &Value::Null, "True"), None),
-            (node(&json!("gardener-node-agent-b"), &json!("old"), "True"), None),
+            (node(&of_a, &json!("new"), "True"), false),
+            (node(&of_a, &json!("old"), "True"), true),
+            (node(&of_a, &json!("old"), "Unknown"), false),
+            (node(&of_a, &Value::Null, "True"), true),
+            (node(&of_a, &Value::Null, "False"), false),
+            (node(&Value::Null, &Value::Null, "True"), false),
+            (node(&json!("gardener-node-agent-b"), &json!("old"), "True"), false),
         ];
-        for (node, expected) in table {
-            let expected = expected.map(|why| {
-                format!("the last successfully applied operating system config on node \"n\" {why}")
-            });
-            assert_eq!(lateness(&node, &wanted), expected, "{node}");
+        for (node, is_late) in table {
+            assert_eq!(lateness(&node, &wanted).is_some(), is_late, "{node}");
         }
     }
 }
