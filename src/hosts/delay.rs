@@ -17,7 +17,7 @@ use crate::osc::SECRET_NAME;
 /// The annotation of a Node with a duration in Go's notation.
 const DELAY: &str = "node-agent.gardener.cloud/reconciliation-delay";
 
-/// Longer ones are replaced.
+/// Delays that are longer than this are replaced.
 const DELAY_BYTES_MAX: usize = 32;
 
 /// The annotation of a Node that has no Machine: a Go gardenlet does not wait for one then.

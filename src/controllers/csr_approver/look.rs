@@ -26,8 +26,8 @@ use crate::runtime::write;
 /// How long a token without an end counts, from each look on.
 const ENDLESS: Duration = Duration::from_secs(600);
 
-/// A kubelet that takes the place of another asks for the certificate of its server within this time after its own. Requests are looked at
-/// often until then.
+/// A kubelet that takes the place of another asks for the certificate of its server within this time after its own, and requests are looked
+/// at often until then.
 const SETTLED: Duration = Duration::from_secs(45);
 
 /// A request that nobody has answered.
