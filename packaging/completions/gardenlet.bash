@@ -59,8 +59,9 @@ _gardenlet() {
           esac ;;
         node)
           case $verb in
-            "$cur") words="script --help" ;;
+            "$cur") words="script list --help" ;;
             script) words="--name --address --ttl --rejoin --config --kubeconfig --context --help" ;;
+            list) words="--output -o --config --kubeconfig --context --help" ;;
           esac ;;
         render)
           words="--values -f --set --set-string --set-json --set-file --set-literal --namespace -n --kube-version --api-versions -a
@@ -75,7 +76,7 @@ _gardenlet() {
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
             etcd) words="install start snapshot copy list" ;;
-            node) words="script" ;;
+            node) words="script list" ;;
           esac ;;
       esac ;;
   esac

@@ -38,21 +38,21 @@ complete -c gardenlet -s h -l help -d "print the help"
 complete -c gardenlet -n "__gardenlet_group config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_group bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_group etcd" -a "install start snapshot copy list"
-complete -c gardenlet -n "__gardenlet_group node" -a "script"
+complete -c gardenlet -n "__gardenlet_group node" -a "script list"
 complete -c gardenlet -n "__gardenlet_group completion" -a "bash zsh fish"
 complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version run"
 complete -c gardenlet -n "__gardenlet_in help config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_in help bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_in help etcd" -a "install start snapshot copy list"
-complete -c gardenlet -n "__gardenlet_in help node" -a "script"
+complete -c gardenlet -n "__gardenlet_in help node" -a "script list"
 
-for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export" "node script"
+for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export" "node script list"
     complete -c gardenlet -n "__gardenlet_in $place" -l config -r -F -d "configuration file"
 end
-for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
+for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" "node list" version
     complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text yaml" -d "form of the answer"
 end
-for place in rebootstrap bootstrap-token rescue doctor explain "node script"
+for place in rebootstrap bootstrap-token rescue doctor explain "node script list"
     complete -c gardenlet -n "__gardenlet_in $place" -l kubeconfig -r -F -d "kubeconfig of the cluster"
     complete -c gardenlet -n "__gardenlet_in $place" -l context -x -d "its context"
 end

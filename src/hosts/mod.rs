@@ -22,7 +22,9 @@ use crate::shoot::has_foreign_workers;
 
 pub(crate) mod approval;
 pub(crate) mod critical;
+pub(crate) mod requests;
 pub(crate) mod script;
+pub(crate) mod state;
 pub(crate) mod token;
 mod user_data;
 

@@ -728,6 +728,7 @@ fn options_that_are_named_exist() {
         "bundle list",
         "etcd list",
         "node script",
+        "node list",
         "render",
         "support-bundle",
     ];
