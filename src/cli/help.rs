@@ -3,7 +3,7 @@
 use crate::components::archive::packed_text;
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 28] = [
+pub(super) const COMMANDS: [&str; 29] = [
     "run",
     "config",
     "config validate",
@@ -28,6 +28,7 @@ pub(super) const COMMANDS: [&str; 28] = [
     "node",
     "node script",
     "node list",
+    "node remove",
     "render",
     "completion",
     "version",

@@ -22,6 +22,7 @@ use crate::shoot::has_foreign_workers;
 
 pub(crate) mod approval;
 pub(crate) mod critical;
+pub(crate) mod drain;
 pub(crate) mod requests;
 pub(crate) mod script;
 pub(crate) mod state;

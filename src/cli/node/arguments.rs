@@ -16,6 +16,12 @@ use crate::format::duration;
 const TTL: &str = "1h";
 const TTL_MIN: Duration = Duration::from_secs(60);
 const TTL_MAX: Duration = Duration::from_secs(24 * 3_600);
+/// How long pods have to leave a host by default, and how long they may have. The command's token for the Shoot lasts longer.
+const GRACE: &str = "5m";
+const GRACE_MIN: Duration = Duration::from_secs(1);
+const GRACE_MAX: Duration = Duration::from_secs(2 * 3_600);
+/// The same for a lost host: the garbage collector of Kubernetes looks at its pods every 20 seconds.
+const GRACE_OF_LOST: &str = "90s";
 /// The configuration of the agent.
 const CONFIG: &str = "/etc/gardenlet/config.yaml";
 
@@ -48,6 +54,15 @@ const LIST: CommandForm = CommandForm {
     switches: &[],
     has_output: true,
 };
+const REMOVE: CommandForm = CommandForm {
+    name: "node remove",
+    words: 2,
+    missing: "the Shoot or the host is missing: write NAMESPACE/NAME HOST",
+    values: &["context", "grace"],
+    switches: &["lost", "yes"],
+    has_output: false,
+};
+
 /// The command and its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NodeCommand {
@@ -81,6 +96,7 @@ pub(super) struct ShootPlace {
 pub(super) enum NodeOrder {
     Script(ScriptArguments),
     List,
+    Remove(RemoveArguments),
 }
 
 /// What is asked of a script.
@@ -96,6 +112,19 @@ pub(super) struct ScriptArguments {
     pub(super) takes_place: bool,
 }
 
+/// What is asked of a removal.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RemoveArguments {
+    /// The name of the host, in lower case.
+    pub(super) host: String,
+    /// How long its pods have to leave.
+    pub(super) grace: Duration,
+    /// The host never comes back.
+    pub(super) is_lost: bool,
+    /// Whether to write without a question.
+    pub(super) is_confirmed: bool,
+}
+
 /// Parses the arguments after `node`. Errors: wrong usage.
 pub(super) fn parse(args: Vec<OsString>, config: Option<PathBuf>) -> Result<NodeCommand, Usage> {
     let mut parser = Parser::from_args(args);
@@ -104,14 +133,15 @@ pub(super) fn parse(args: Vec<OsString>, config: Option<PathBuf>) -> Result<Node
         Some(Value(word)) => match word.to_str() {
             Some("script") => SCRIPT,
             Some("list") => LIST,
+            Some("remove") => REMOVE,
             _ => {
                 let word = word.to_string_lossy();
-                let why = format!("unknown command {word:?}: expected script or list");
+                let why = format!("unknown command {word:?}: expected script, list or remove");
                 return Err(Usage::new("node", why));
             }
         },
         Some(other) => return Err(Usage::unexpected("node", &other)),
-        None => return Err(Usage::new("node", "the command is missing: script or list")),
+        None => return Err(Usage::new("node", "the command is missing: script, list or remove")),
     };
     let Some(given) = GivenArguments::read(&form, &mut parser)? else {
         return Ok(NodeCommand::Help(form.name));
@@ -185,6 +215,7 @@ impl GivenArguments {
             .ok_or_else(|| wrong(format!("{shoot:?} is no Shoot: write NAMESPACE/NAME")))?;
         let order = match more {
             [pool] if form.name == SCRIPT.name => NodeOrder::Script(self.script(pool).map_err(wrong)?),
+            [host] => NodeOrder::Remove(self.remove(host).map_err(wrong)?),
             _ => NodeOrder::List,
         };
         let shoot = Key::new(namespace, name);
@@ -213,6 +244,18 @@ impl GivenArguments {
             address: address.to_owned(),
             ttl: validity.ok_or_else(|| format!("--ttl={ttl}: expected a duration from 1m to 24h"))?,
             takes_place: self.is_set("rejoin"),
+        })
+    }
+
+    fn remove(&self, host: &str) -> Result<RemoveArguments, String> {
+        let is_lost = self.is_set("lost");
+        let grace = self.value("grace").unwrap_or(if is_lost { GRACE_OF_LOST } else { GRACE });
+        let time = duration::parse(grace).ok().filter(|time| (GRACE_MIN..=GRACE_MAX).contains(time));
+        Ok(RemoveArguments {
+            host: name_of(host).ok_or_else(|| format!("{host:?} is not the name of a host"))?,
+            grace: time.ok_or_else(|| format!("--grace={grace}: expected a duration from 1s to 2h"))?,
+            is_lost,
+            is_confirmed: self.is_set("yes"),
         })
     }
 }
@@ -278,8 +321,26 @@ mod tests {
     }
 
     #[test]
+    fn a_removal_has_a_time_limit() {
+        let remove = |host: &str, seconds, is_lost, is_confirmed| {
+            let grace = Duration::from_secs(seconds);
+            NodeOrder::Remove(RemoveArguments { host: host.to_owned(), grace, is_lost, is_confirmed })
+        };
+        let table = [
+            ("remove p/s1 Shed-1", remove("shed-1", 300, false, false)),
+            ("remove p/s1 h --grace=10m --yes", remove("h", 600, false, true)),
+            ("remove p/s1 h --lost", remove("h", 90, true, false)),
+            ("remove p/s1 h --lost --grace 5s", remove("h", 5, true, false)),
+        ];
+        for (line, expected) in table {
+            assert_eq!(task(line).order, expected, "{line}");
+        }
+    }
+
+    #[test]
     fn help_is_that_of_the_command() {
-        for (line, expected) in [("-h", "node"), ("script --help", "node script"), ("list x -h", "node list")]
+        for (line, expected) in
+            [("-h", "node"), ("script --help", "node script"), ("remove x -h", "node remove")]
         {
             assert_eq!(of(line).unwrap(), NodeCommand::Help(expected));
         }
@@ -289,7 +350,7 @@ mod tests {
     fn wrong_usage_names_what_is_missing() {
         for (line, expected) in [
             ("", "the command is missing"),
-            ("print", "unknown command \"print\": expected script or list"),
+            ("print", "unknown command \"print\": expected script, list or remove"),
             ("script", "the Shoot or its pool is missing"),
             ("script s1 a --name=h", "\"s1\" is no Shoot"),
             ("script p/s1 a", "--name is missing"),
@@ -302,7 +363,13 @@ mod tests {
             ("list", "the Shoot is missing: write NAMESPACE/NAME"),
             ("list p/", "\"p/\" is no Shoot"),
             ("list p/s1 h", "unexpected argument"),
+            ("list p/s1 --lost", "--lost belongs to gardenlet node remove"),
             ("list p/s1 -o xml", "--output=xml: expected text, json or yaml"),
+            ("remove p/s1", "the Shoot or the host is missing"),
+            ("remove p/s1 h_1", "\"h_1\" is not the name of a host"),
+            ("remove p/s1 h --grace=0s", "--grace=0s: expected a duration from 1s to 2h"),
+            ("remove p/s1 h --grace=3h", "--grace=3h: expected a duration from 1s to 2h"),
+            ("remove p/s1 h --ttl=1h", "--ttl belongs to gardenlet node script"),
         ] {
             let why = of(line).unwrap_err().to_string();
             assert!(why.contains(expected), "{line}: {why}");

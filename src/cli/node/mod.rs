@@ -4,6 +4,7 @@
 mod arguments;
 mod list;
 mod place;
+mod remove;
 mod script;
 
 use std::ffi::OsString;
@@ -39,6 +40,7 @@ pub(super) fn main(
     let done = match order {
         NodeOrder::Script(asked) => script::script(io, &place, asked, &settings).map(|text| print(io, &text)),
         NodeOrder::List => list::list(io, &place, *as_json),
+        NodeOrder::Remove(asked) => remove::remove(io, &place, asked, &settings).map(|text| print(io, &text)),
     };
     done.unwrap_or_else(|why| fail_as(io, *as_json, name, &why))
 }
