@@ -13,7 +13,7 @@ _gardenlet() {
     -o | --output)
       if [[ "$command $verb" = "bundle export" || $command = support-bundle ]]; then files=yes; else words="json text yaml"; fi ;;
     --version) words="true false raw" ;;
-    --context | --validity | --name | --ttl | --from | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
+    --context | --validity | --name | --ttl | --grace | --from | --chart | --kubernetes | --digest | --address | --endpoint | --keep | --maintenance-window | --wait | --prefix | --unit) return ;;
     -n | --namespace | --set | --set-string | --set-json | --set-file | --set-literal | --kube-version | -a | --api-versions | -s | \
       --show-only | --name-template) return ;;
     *)
@@ -59,8 +59,10 @@ _gardenlet() {
           esac ;;
         node)
           case $verb in
-            "$cur") words="script --help" ;;
+            "$cur") words="script list remove --help" ;;
             script) words="--name --address --ttl --rejoin --config --kubeconfig --context --help" ;;
+            list) words="--output -o --config --kubeconfig --context --help" ;;
+            remove) words="--grace --lost --yes --config --kubeconfig --context --help" ;;
           esac ;;
         render)
           words="--values -f --set --set-string --set-json --set-file --set-literal --namespace -n --kube-version --api-versions -a
@@ -75,7 +77,7 @@ _gardenlet() {
             config) words="validate print-defaults" ;;
             bundle) words="export import list" ;;
             etcd) words="install start snapshot copy list" ;;
-            node) words="script" ;;
+            node) words="script list remove" ;;
           esac ;;
       esac ;;
   esac

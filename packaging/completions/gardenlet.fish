@@ -38,21 +38,21 @@ complete -c gardenlet -s h -l help -d "print the help"
 complete -c gardenlet -n "__gardenlet_group config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_group bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_group etcd" -a "install start snapshot copy list"
-complete -c gardenlet -n "__gardenlet_group node" -a "script"
+complete -c gardenlet -n "__gardenlet_group node" -a "script list remove"
 complete -c gardenlet -n "__gardenlet_group completion" -a "bash zsh fish"
 complete -c gardenlet -n "__gardenlet_group help" -a "config rebootstrap bootstrap-token rescue status doctor explain support-bundle bundle etcd node render completion version run"
 complete -c gardenlet -n "__gardenlet_in help config" -a "validate print-defaults"
 complete -c gardenlet -n "__gardenlet_in help bundle" -a "export import list"
 complete -c gardenlet -n "__gardenlet_in help etcd" -a "install start snapshot copy list"
-complete -c gardenlet -n "__gardenlet_in help node" -a "script"
+complete -c gardenlet -n "__gardenlet_in help node" -a "script list remove"
 
-for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export" "node script"
+for place in run "config validate print-defaults" rebootstrap status doctor explain support-bundle "bundle export" "node script list remove"
     complete -c gardenlet -n "__gardenlet_in $place" -l config -r -F -d "configuration file"
 end
-for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" version
+for place in "config validate print-defaults" status doctor explain "bundle list" "etcd list" "node list" version
     complete -c gardenlet -n "__gardenlet_in $place" -s o -l output -x -a "json text yaml" -d "form of the answer"
 end
-for place in rebootstrap bootstrap-token rescue doctor explain "node script"
+for place in rebootstrap bootstrap-token rescue doctor explain "node script list remove"
     complete -c gardenlet -n "__gardenlet_in $place" -l kubeconfig -r -F -d "kubeconfig of the cluster"
     complete -c gardenlet -n "__gardenlet_in $place" -l context -x -d "its context"
 end
@@ -113,6 +113,9 @@ complete -c gardenlet -n "__gardenlet_in node script" -l name -x -d "name of the
 complete -c gardenlet -n "__gardenlet_in node script" -l address -x -d "address of the node"
 complete -c gardenlet -n "__gardenlet_in node script" -l ttl -x -d "how long the token is valid"
 complete -c gardenlet -n "__gardenlet_in node script" -l rejoin -d "the host takes the place of its node"
+complete -c gardenlet -n "__gardenlet_in node remove" -l grace -x -d "how long pods have to leave"
+complete -c gardenlet -n "__gardenlet_in node remove" -l lost -d "the host never comes back"
+complete -c gardenlet -n "__gardenlet_in node remove" -l yes -d "write without a question"
 
 set -l render "__gardenlet_in render"
 complete -c gardenlet -n $render -F

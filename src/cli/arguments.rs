@@ -608,7 +608,7 @@ mod tests {
             ("rescue p/s1/x --from=a --to=b", " rescue: the Shoot is missing: give it as NAMESPACE/NAME"),
             ("rescue p/s1 --from=a", " rescue: name the lost seed with --from, and the one"),
             ("rescue p/s1 --from=a --to=a", " rescue: --from and --to name the same seed"),
-            ("bootstrap-token a --yes", " bootstrap-token: --yes belongs to gardenlet rescue"),
+            ("bootstrap-token a --yes", " bootstrap-token: --yes is not an option of this command"),
             ("doctor seed --config c", " doctor: unexpected argument \"seed\""),
             ("doctor --strict", " doctor: --strict belongs to"),
             ("doctor -n x", " doctor: -n is not an option of this command"),

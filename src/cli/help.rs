@@ -3,7 +3,7 @@
 use crate::components::archive::packed_text;
 
 /// Every command and sub-command.
-pub(super) const COMMANDS: [&str; 27] = [
+pub(super) const COMMANDS: [&str; 29] = [
     "run",
     "config",
     "config validate",
@@ -27,6 +27,8 @@ pub(super) const COMMANDS: [&str; 27] = [
     "etcd list",
     "node",
     "node script",
+    "node list",
+    "node remove",
     "render",
     "completion",
     "version",

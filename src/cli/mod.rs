@@ -25,6 +25,7 @@ mod explain;
 mod help;
 mod moves;
 mod node;
+mod question;
 mod render;
 mod rescue;
 mod status;

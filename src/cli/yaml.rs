@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use crate::format::{view, yaml};
 
 /// The commands that print JSON on request.
-const COMMANDS: [&str; 7] = ["config", "doctor", "explain", "bundle", "etcd", "status", "version"];
+const COMMANDS: [&str; 8] = ["config", "doctor", "explain", "bundle", "etcd", "node", "status", "version"];
 
 /// Whether a command line that was parsed asks for YAML.
 pub(super) fn is_wanted(args: &[OsString]) -> bool {

@@ -15,18 +15,19 @@ use crate::pki::requested::RequestedCertificate;
 pub(crate) const AGENT: &str = "gardener.cloud:node-agent:machine:";
 /// The organization of node agents, which is their group.
 const AGENTS: &str = "gardener.cloud:node-agents";
-const NODE: &str = "system:node:";
+/// The user of a kubelet begins with it; the name of its node follows.
+pub(super) const NODE: &str = "system:node:";
 const NODES: &str = "system:nodes";
 /// The user of a bootstrap token begins with it; the id of the token follows.
-const TOKEN: &str = "system:bootstrap:";
+pub(super) const TOKEN: &str = "system:bootstrap:";
 /// How long a kubelet that takes the place of another has to fetch the answer with its token.
 const FETCHED: Duration = Duration::from_secs(5);
 /// The signer of certificates of any client.
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 /// The signer of certificates with which kubelets are clients.
-const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+pub(super) const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 /// The signer of certificates of the servers of kubelets.
-const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+pub(super) const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
 /// A request as the API server tells of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -81,8 +81,8 @@ fn is_meant_for(daemons: &Value, node: &Value) -> bool {
     selector.into_iter().flatten().all(|(label, value)| node["metadata"]["labels"][label] == *value)
 }
 
-/// Removes the taint of a node that has it, once nothing is missing. Errors: a request fails.
-pub(crate) fn open(client: &Client, node: &Value) -> Result<(), Error> {
+/// What a node with the taint waits for; none if the taint may go. Errors: a request fails.
+pub(crate) fn missing(client: &Client, node: &Value) -> Result<Option<String>, Error> {
     let name = text(&node["metadata"]["name"]);
     let labelled = |field_selector: String| ListParams {
         label_selector: format!("{CRITICAL}=true"),
@@ -96,7 +96,13 @@ pub(crate) fn open(client: &Client, node: &Value) -> Result<(), Error> {
     } else {
         Value::Null
     };
-    if let Some(lack) = lack(&Inside { node, daemons: &daemons, pods: &pods, drivers: &drivers }) {
+    Ok(lack(&Inside { node, daemons: &daemons, pods: &pods, drivers: &drivers }))
+}
+
+/// Removes the taint of a node that has it, once nothing is missing. Errors: a request fails.
+pub(crate) fn open(client: &Client, node: &Value) -> Result<(), Error> {
+    let name = text(&node["metadata"]["name"]);
+    if let Some(lack) = missing(client, node)? {
         log::debug!(node = name, lack = lack.as_str(); "The node is not open to all pods yet");
         return Ok(());
     }

@@ -24,8 +24,11 @@ pub(crate) mod applied;
 pub(crate) mod approval;
 pub(crate) mod critical;
 pub(crate) mod delay;
-pub(crate) mod place;
+pub(crate) mod drain;
+pub(crate) mod membership;
+pub(crate) mod requests;
 pub(crate) mod script;
+pub(crate) mod state;
 pub(crate) mod token;
 mod user_data;
 

@@ -60,6 +60,9 @@ const LEFT_OUT: &[(&str, &str)] = &[
         "needs a Shoot with a pool: a story of tests/cluster runs it",
     ),
     ("gardenlet node script garden-p/h1 shed --name=shed-1 --rejoin >join.sh", "the same"),
+    ("gardenlet node list garden-p/h1", "needs a Shoot with a pool: story_host_list runs it"),
+    ("gardenlet node remove garden-p/h1 shed-1", "needs a Shoot with a host: story_host_remove runs it"),
+    ("gardenlet node remove garden-p/h1 shed-1 --lost", "the same"),
     ("sh join.sh", "needs a host: a story of tests/cluster runs the script"),
     ("sh join.sh --check", "the same"),
     ("sh join.sh --help", "the same"),
@@ -728,6 +731,8 @@ fn options_that_are_named_exist() {
         "bundle list",
         "etcd list",
         "node script",
+        "node list",
+        "node remove",
         "render",
         "support-bundle",
     ];

@@ -59,6 +59,8 @@ mod story_handover;
 mod story_host_change;
 mod story_host_join;
 mod story_host_join_crash;
+mod story_host_list;
+mod story_host_remove;
 mod story_installation;
 mod story_leader;
 mod story_managed_seed;

@@ -11,7 +11,7 @@ use gardenlet::format::time::rfc3339;
 use gardenlet::kube::{Error, Patch};
 use serde_json::{Value, json};
 
-use crate::commands::command;
+use crate::commands::command_with;
 use crate::nodes::{Nodes, POOL};
 use crate::story_operating::Desk;
 use crate::world::{Agent, CORE, MANAGED_RESOURCES, Options, World};
@@ -101,20 +101,21 @@ impl Stand {
         })
     }
 
-    /// `gardenlet node script` with the permissions of the agent: code, output, errors.
-    fn script(&self, shoot: &str, pool: &str, more: &[&str]) -> (u8, String, String) {
+    /// A command of `gardenlet node` with the permissions of the agent, at a terminal if there is an answer: code, output, errors.
+    pub(crate) fn command(&self, answer: Option<&str>, words: &[&str]) -> (u8, String, String) {
         let desk = Desk::new(&self.world, |config| {
             object::make_edge(config);
             config["edge"]["hosts"] = json!({"types": [prepare::HOSTS]});
         });
-        let words = ["node", "script", shoot, pool, "--config", &desk.config];
-        command(&[&words[..], more].concat(), &desk.variables)
+        let all = [&["node"], words, &["--config", &desk.config]].concat();
+        command_with(answer, &all, &desk.variables)
     }
 
     /// Prints the script for a host of the pool.
     pub(crate) fn print(&self, host: &str, more: &[&str]) -> String {
         let name = format!("--name={host}");
-        let (code, script, told) = self.script(&self.place(), POOL, &[&[name.as_str()], more].concat());
+        let words = ["script", &self.place(), POOL, &name];
+        let (code, script, told) = self.command(None, &[&words, more].concat());
         assert_eq!(code, 0, "{told}");
         for token in tokens(&script) {
             assert!(!told.contains(&token), "{told}");
@@ -124,7 +125,7 @@ impl Stand {
 
     /// The refusal to print one.
     fn refused(&self, shoot: &str, pool: &str, host: &str) -> String {
-        let (code, script, told) = self.script(shoot, pool, &[&format!("--name={host}")]);
+        let (code, script, told) = self.command(None, &["script", shoot, pool, &format!("--name={host}")]);
         assert_eq!((code, script.as_str()), (1, ""), "{told}");
         told
     }
@@ -134,7 +135,8 @@ impl Stand {
         (PROJECT_NAMESPACE, self.name)
     }
 
-    fn place(&self) -> String {
+    /// The Shoot, as commands name it.
+    pub(crate) fn place(&self) -> String {
         format!("{PROJECT_NAMESPACE}/{}", self.name)
     }
 
@@ -290,10 +292,10 @@ fn a_host_has_a_place_in_one_pool() {
 
     // Its Node stays in its pool.
     let name = "--name=shed";
-    let (code_of_exit, _, told) = stand.script(&stand.place(), "attic", &[name, "--rejoin"]);
+    let (code_of_exit, _, told) = stand.command(None, &["script", &stand.place(), "attic", name, "--rejoin"]);
     assert!(code_of_exit == 1 && told.contains("node shed is in pool \"pool\""), "{told}");
     server.cluster.delete("", "nodes", "", "shed");
-    let (code_of_exit, _, told) = stand.script(&stand.place(), "attic", &[name]);
+    let (code_of_exit, _, told) = stand.command(None, &["script", &stand.place(), "attic", name]);
     assert_eq!(code_of_exit, 0, "{told}");
     reads("attic").unwrap();
     assert_eq!(code(reads(POOL)), 403);

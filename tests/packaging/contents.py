@@ -185,7 +185,7 @@ def the_manual_is_well_formed():
 
 COMMANDS = [
     "config validate", "config print-defaults", "rebootstrap", "bootstrap-token", "rescue", "status", "doctor", "explain", "support-bundle", "bundle export", "bundle import",
-    "bundle list", "node script", "etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list", "render", "completion", "version",
+    "bundle list", "node script", "node list", "node remove", "etcd install", "etcd start", "etcd snapshot", "etcd copy", "etcd list", "render", "completion", "version",
 ]
 
 

@@ -7,13 +7,12 @@
 mod plan;
 
 use std::fmt::Write as _;
-use std::io::Read;
 
 use serde_json::Value;
 
 use super::arguments::RescueArguments;
 use super::bootstrap_token::garden_of;
-use super::{Io, Variable, clusters, fail, print, say};
+use super::{Io, Variable, clusters, fail, print, question};
 use crate::api::coordination::LEASE;
 use crate::api::gardener::{BACKUP_BUCKET, BACKUP_ENTRY, SEED, SHOOT, SHOOT_STATE};
 use crate::api::meta::{Key, Resource, text};
@@ -27,8 +26,6 @@ use plan::{GardenObjects, PlannedWrite, RescuePlan, entry_name};
 
 /// How often something is written that others change at the same moment.
 const WRITES_MAX: usize = 50;
-/// The longest answer to a question.
-const ANSWER_BYTES_MAX: usize = 256;
 
 pub(super) fn main(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> u8 {
     match rescue(io, asked, variable) {
@@ -47,7 +44,7 @@ fn rescue(io: &mut Io<'_>, asked: &RescueArguments, variable: Variable<'_>) -> R
     }
     let _ = print(io, &describe(&first, asked));
     if !asked.is_confirmed {
-        confirm(io, &asked.shoot.name)?;
+        question::confirm(io, "Enter the name of the Shoot to write this: ", &asked.shoot.name)?;
     }
     for _ in 0..WRITES_MAX {
         let (found, plan) = look(&garden, asked)?;
@@ -121,26 +118,6 @@ fn describe(plan: &RescuePlan, asked: &RescueArguments) -> String {
         "A seed that only lost its link to the garden still serves the Shoot to those who reach it. Switch its machines off before you go on."
     );
     text
-}
-
-/// Errors: nobody has confirmed the plan.
-fn confirm(io: &mut Io<'_>, name: &str) -> Result<(), String> {
-    if !io.is_terminal {
-        return Err(
-            "nothing was written, because nobody can answer a question here: confirm with --yes".to_owned()
-        );
-    }
-    say(io, format_args!("Enter the name of the Shoot to write this: "));
-    if answer(io.input) == name { Ok(()) } else { Err("nothing was written".to_owned()) }
-}
-
-/// One line of the input.
-fn answer(input: &mut dyn Read) -> String {
-    let (mut line, mut byte) = (Vec::new(), [0]);
-    while line.len() < ANSWER_BYTES_MAX && matches!(input.read(&mut byte), Ok(1)) && byte != *b"\n" {
-        line.extend(byte);
-    }
-    String::from_utf8_lossy(&line).trim().to_owned()
 }
 
 /// Replaces the object that the plan is made of: the garden refuses that if somebody has changed it since.

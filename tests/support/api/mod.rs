@@ -25,6 +25,7 @@ pub mod write;
 pub mod authn;
 pub mod crd;
 pub mod discovery;
+pub mod eviction;
 pub mod openapi;
 pub mod rbac;
 pub mod request;

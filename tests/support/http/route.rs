@@ -13,7 +13,7 @@ use crate::api::remove::Options;
 use crate::api::request::Info;
 use crate::api::table::Form;
 use crate::api::write::Patch;
-use crate::api::{Api, Target, User, authn, crd, discovery, openapi, review, subresource};
+use crate::api::{Api, Target, User, authn, crd, discovery, eviction, openapi, review, subresource};
 
 /// What is sent back.
 pub enum Reply {
@@ -288,10 +288,7 @@ fn special(
             };
             (200, subresource::set_scale(api, target, put, user)?)
         }
-        ("eviction", "create") => {
-            let of = Target { subresource: String::new(), ..target.clone() };
-            (201, api.delete(&of, &Options::default())?)
-        }
+        ("eviction", "create") => (201, eviction::evict(api, target, &body(request)?, user)?),
         _ => return Err(Failure::method_not_allowed()),
     };
     Ok(Reply::Whole(Response::json(status, &value)))

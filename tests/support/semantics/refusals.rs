@@ -1,12 +1,12 @@
 //! Refusals: codes and reasons.
 
-use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, SERVICE_ACCOUNT};
+use gardenlet::api::core::{CONFIG_MAP, DEPLOYMENT, POD, SERVICE_ACCOUNT};
 use gardenlet::api::meta::{CLUSTER_SCOPED, Key, Resource};
 use gardenlet::kube::{DeleteParams, Method, Patch, WatchParams};
 use serde_json::{Value, json};
 
 use super::patches::deployment;
-use super::{Named, Outcome, Place, ensure, equal, ok, refused};
+use super::{Named, Outcome, Place, ensure, equal, ok, refused, until};
 
 pub(super) const CHECKS: &[Named] = &[
     ("absent and taken names", names),
@@ -18,7 +18,55 @@ pub(super) const CHECKS: &[Named] = &[
     ("kinds and subresources that do not exist", unknown),
     ("a resourceVersion of the future", future),
     ("tokens of accounts", tokens),
+    ("evictions and budgets", evictions),
 ];
+
+/// A budget whose pods are too few refuses, two budgets are an error, and a pod without one is deleted.
+fn evictions(place: &Place<'_>) -> Outcome {
+    let budgets = Resource::new("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true);
+    let mut uids = Vec::new();
+    for name in ["none", "one", "two"] {
+        let containers = json!([{"name": "c", "image": "registry.invalid/i"}]);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": name}},
+            "spec": {"schedulerName": "nobody", "automountServiceAccountToken": false, "containers": containers}});
+        // A server with controllers needs a moment to make the account of a new namespace.
+        let mut uid = Value::Null;
+        until("a pod", || {
+            let made = place.client.create::<Value>(&POD, &place.namespace, &pod);
+            uid = made.map(|made| made["metadata"]["uid"].clone()).unwrap_or_default();
+            Ok(uid.is_string())
+        })?;
+        uids.push(uid);
+        let ready = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        let patch = Patch::Merge(json!({"status": ready}));
+        ok("status of a pod", place.client.patch_status_blindly(&POD, &place.key(name), &patch))?;
+    }
+    for (name, app) in [("a", "one"), ("b", "two"), ("c", "two")] {
+        let spec = json!({"minAvailable": 1, "selector": {"matchLabels": {"app": app}}});
+        let object = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec});
+        let made: Result<Value, _> = place.client.create(&budgets, &place.namespace, &object);
+        ok("create a budget", made)?;
+        // A controller counts the same, where there is one.
+        let status = json!({"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1});
+        let patch = Patch::Merge(json!({"status": status}));
+        let counted = place.client.patch_status_blindly(&budgets, &place.key(name), &patch);
+        ok("status of a budget", counted)?;
+    }
+    let evict = |name: &str, uid: &Value| {
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": place.namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}}});
+        place.client.create_sub::<Value>(&POD, &place.key(name), "eviction", &eviction)
+    };
+    let message = refused("evict one", evict("one", &uids[1]), 429, "TooManyRequests")?;
+    let held = "Cannot evict pod as it would violate the pod's disruption budget.";
+    equal("message", message.as_str(), held)?;
+    let message = refused("evict two", evict("two", &uids[2]), 500, "")?;
+    ensure(message.starts_with("This pod has more than one PodDisruptionBudget"), message)?;
+    refused("evict another", evict("none", &json!("other")), 409, "Conflict")?;
+    let begun = ok("evict", evict("none", &uids[0]))?;
+    equal("status", begun["status"].as_str().unwrap_or_default(), "Success")?;
+    refused("evict again", evict("none", &uids[0]), 404, "NotFound").map(drop)
+}
 
 fn names(place: &Place<'_>) -> Outcome {
     let missing = place.client.get::<Value>(&CONFIG_MAP, &place.key("z"));

@@ -9,7 +9,7 @@ use crate::components::archive;
 use crate::components::content::push;
 use crate::components::managed::{Managed, manifests};
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::hosts::place;
+use crate::hosts::membership;
 use crate::osc::{self, MANAGED_RESOURCE, PoolConfig};
 
 use super::super::evidence::only_in_the_log;
@@ -95,7 +95,7 @@ fn objects(namespace: &str, pools: &[PoolConfig], has_hosts: bool) -> Result<Man
 fn role(pool: &PoolConfig) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-        "metadata": {"name": place::role(&pool.pool), "namespace": "kube-system"},
+        "metadata": {"name": membership::role(&pool.pool), "namespace": "kube-system"},
         "rules": [reads(&[&pool.key])],
     })
 }

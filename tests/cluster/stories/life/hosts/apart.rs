@@ -6,8 +6,10 @@ use gardenlet::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use gardenlet::api::coordination::LEASE;
 use gardenlet::api::core::{NODE, SECRET};
 use gardenlet::api::meta::{Key, Resource};
+use gardenlet::format::base64;
 use gardenlet::kube::{Client, Error, ListParams, Patch};
 use serde_json::{Value, json};
+use support::pki::{self, Subject};
 
 use super::super::scene::Scene;
 use super::{POOL, has_a_place, outside, server_of};
@@ -103,10 +105,12 @@ fn nodes_and_leases(host: &str, agent: &Client, kubelet: &Client, other: &Client
 
 /// Neither asks for the other's certificate.
 fn certificates(agent: &Client, kubelet: &Client) -> Result<()> {
+    let subject = Subject { common_name: format!("{KUBELET}{THIEF}"), organizations: vec![NODES.to_owned()] };
+    let (pem, _) = pki::request(&subject, &[]);
     for (client, signer) in [(kubelet, "kube-apiserver-client"), (agent, "kube-apiserver-client-kubelet")] {
         let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
             "metadata": {"name": "node-agent-csr-theft"},
-            "spec": {"signerName": format!("kubernetes.io/{signer}"), "request": "eA==", "usages": ["client auth"]}});
+            "spec": {"signerName": format!("kubernetes.io/{signer}"), "request": base64::encode(pem.as_bytes()), "usages": ["client auth"]}});
         let expected = "a host asks only for the certificates of its agent and of its kubelet";
         let made = client.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &request);
         fails(signer, &made, expected)?;

@@ -1,5 +1,5 @@
-//! The place of a host in the cluster of a Shoot: the pool to which its Node belongs, and the right to read what the nodes of this pool
-//! apply. A host gets it with its token, and keeps it until an operator removes the host.
+//! To which pool a host belongs: only there it may become a node, and its agent may read what the nodes of this pool apply. A host becomes a
+//! member with its script, and stays one until an operator removes it.
 
 use serde_json::Value;
 
@@ -22,16 +22,19 @@ pub(crate) fn role(pool: &str) -> String {
     format!("gardener.cloud:node-agents:{pool}")
 }
 
+fn pools_key() -> Key {
+    Key::new(NAMESPACE, POOLS)
+}
+
 /// The binding of a host to the Role of its pool.
 fn binding_key(host: &str) -> Key {
     Key::new(NAMESPACE, format!("gardener.cloud:node-agent:{host}"))
 }
 
-/// Gives a host its place in a pool. Errors: a request fails.
-pub(crate) fn give(shoot: &Client, host: &str, pool: &str) -> Result<(), Error> {
+/// Makes a host a member of a pool, and of no other. Errors: a request fails.
+pub(crate) fn admit(shoot: &Client, host: &str, pool: &str) -> Result<(), Error> {
     let entry = json!({"data": {host: pool}});
-    let pools = Key::new(NAMESPACE, POOLS);
-    let known = shoot.patch::<Value>(&CONFIG_MAP, &pools, &Patch::Merge(entry.clone())).map(drop);
+    let known = shoot.patch::<Value>(&CONFIG_MAP, &pools_key(), &Patch::Merge(entry.clone())).map(drop);
     if kube::unless_absent(known)?.is_none() {
         let mut fresh = entry;
         fresh["apiVersion"] = json!("v1");
@@ -52,9 +55,22 @@ pub(crate) fn give(shoot: &Client, host: &str, pool: &str) -> Result<(), Error> 
     shoot.create::<Value>(&ROLE_BINDING, NAMESPACE, &wanted).map(drop)
 }
 
-/// The objects of a place, for people.
+/// Ends the membership: the host does not become a node again, and its agent reads nothing of the pool. Errors: a request fails.
+pub(crate) fn end(shoot: &Client, host: &str) -> Result<(), Error> {
+    write::delete(shoot, &ROLE_BINDING, &binding_key(host))?;
+    let none = Patch::Merge(json!({"data": {host: null}}));
+    kube::unless_absent(shoot.patch::<Value>(&CONFIG_MAP, &pools_key(), &none)).map(drop)
+}
+
+/// Whether the host is a member of a pool. Errors: a request fails.
+pub(crate) fn exists(shoot: &Client, host: &str) -> Result<bool, Error> {
+    let pools = shoot.find::<Value>(&CONFIG_MAP, &pools_key())?.unwrap_or_default();
+    Ok(pools["data"][host].is_string() || shoot.find::<Value>(&ROLE_BINDING, &binding_key(host))?.is_some())
+}
+
+/// The objects of a membership, for people.
 pub(crate) fn words(host: &str) -> String {
-    format!("ConfigMap {NAMESPACE}/{POOLS} and RoleBinding {}", binding_key(host))
+    format!("ConfigMap {} and RoleBinding {}", pools_key(), binding_key(host))
 }
 
 fn binding(host: &str, pool: &str) -> Value {
