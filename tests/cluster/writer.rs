@@ -33,7 +33,8 @@ use support::garden::prepare;
 const ACCOUNT: &str = "writer";
 const USER: &str = "system:serviceaccount:garden:writer";
 /// The kinds of objects that make nodes.
-const OF_NODES: [Resource; 4] = [CONTAINER_RUNTIME, CONTROL_PLANE, INFRASTRUCTURE, NETWORK];
+const OF_NODES: [Resource; 6] =
+    [CONTAINER_RUNTIME, CONTROL_PLANE, INFRASTRUCTURE, NETWORK, OPERATING_SYSTEM_CONFIG, WORKER];
 /// The kinds of another gardenlet that a deletion by force removes.
 const LEFTOVERS: [Resource; 7] = [
     CONTAINER_RUNTIME,
@@ -221,7 +222,7 @@ impl Writer {
         let key = Key::new(namespace, "own");
         let labels = json!({"matchLabels": {"worker.gardener.cloud/pool": "a"}});
         let spec = json!({"type": "unknown", "region": "north", "secretRef": {"name": "cloudprovider", "namespace": namespace},
-            "podCIDR": "100.96.0.0/11", "serviceCIDR": "100.64.0.0/13", "binaryPath": "/bin",
+            "purpose": "reconcile", "pools": [], "podCIDR": "100.96.0.0/11", "serviceCIDR": "100.64.0.0/13", "binaryPath": "/bin",
             "workerPool": {"name": "a", "selector": labels}});
         let object = json!({"apiVersion": resource.api_version(), "kind": resource.kind,
             "metadata": {"name": "own", "namespace": namespace}, "spec": spec});

@@ -139,7 +139,8 @@ impl Value {
         })
     }
 
-    /// Whether it can be written as YAML. All dialects but v3 pass through JSON, so [`Value::to_json`] must return a value.
+    /// Whether it can be written as YAML. All dialects but v3 pass through JSON, so [`Value::to_json`] must return a value, and a reader of
+    /// YAML must accept its texts.
     pub(crate) fn has_yaml(&self, dialect: Dialect) -> bool {
         self.has_yaml_within(dialect, &mut Budget::new())
     }
@@ -151,7 +152,11 @@ impl Value {
         let has = match self {
             Self::Float(f) => f.is_finite() || dialect == Dialect::V3,
             Self::List(l) if !l.is_nil() => l.items().iter().all(|v| v.has_yaml_within(dialect, budget)),
-            Self::Map(m) if !m.is_nil() => m.entries().values().all(|v| v.has_yaml_within(dialect, budget)),
+            Self::Map(m) if !m.is_nil() => {
+                let is_good = |key: &str| dialect == Dialect::V3 || is_readable(key.as_bytes());
+                m.entries().iter().all(|(key, v)| is_good(key) && v.has_yaml_within(dialect, budget))
+            }
+            Self::Str(s) => dialect == Dialect::V3 || is_readable(s.as_bytes()),
             _ => true,
         };
         budget.leave();
@@ -334,6 +339,15 @@ impl From<GoString> for Value {
     }
 }
 
+/// Whether go-yaml's reader accepts a text that Go's encoder of JSON has written. That one escapes control characters below the space, and no
+/// others.
+fn is_readable(text: &[u8]) -> bool {
+    let is_plain = |byte: &u8| *byte < 0x7f;
+    let is_control =
+        |c: char| matches!(c, '\u{7f}'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
+    text.iter().all(is_plain) || !String::from_utf8_lossy(text).chars().any(is_control)
+}
+
 impl From<String> for Value {
     fn from(s: String) -> Self {
         Self::str(s)
@@ -379,6 +393,26 @@ mod tests {
         alias.insert("k", "v");
         assert!(map.get("k").is_some() && map.is_same(&alias));
         assert_eq!(Value::Map(alias).type_name(), "common.Values");
+    }
+
+    #[test]
+    fn a_reader_of_yaml_refuses_control_characters() {
+        let refused = ["\u{7f}", "\u{80}", "\u{84}", "\u{86}", "\u{9f}", "\u{fffe}", "\u{ffff}"];
+        for text in refused {
+            let (value, map) = (Value::str(text), Map::new());
+            map.insert(text, "v");
+            for (value, dialect) in [(value.clone(), Dialect::V2), (Value::Map(map), Dialect::V2)] {
+                assert!(!value.has_yaml(dialect), "{text:?}");
+            }
+            assert!(value.has_yaml(Dialect::V3), "{text:?}: v3 writes it without JSON");
+        }
+        for text in ["\u{1}\t\n", "\u{85}", "\u{a0}", "\u{fffd}", "\u{1f642}"] {
+            assert!(Value::str(text).has_yaml(Dialect::V2), "{text:?}");
+        }
+        assert!(
+            Value::str(GoString::from(&b"\xff\x9f"[..])).has_yaml(Dialect::V2),
+            "JSON has no broken text"
+        );
     }
 
     #[test]

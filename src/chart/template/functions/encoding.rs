@@ -46,8 +46,12 @@ pub(super) fn to_yaml(value: &Value, dialect: Dialect) -> Option<String> {
 }
 
 fn must_to_yaml(a: &Args<'_>) -> FunctionResult {
-    let text = to_yaml(a.any(0), Dialect::V2);
-    Ok(text.ok_or("error marshaling into JSON: json: unsupported value")?.into())
+    let value = a.any(0);
+    let text = to_yaml(value, Dialect::V2).ok_or_else(|| match value.to_json() {
+        None => "error marshaling into JSON: json: unsupported value",
+        Some(_) => "yaml: control characters are not allowed",
+    });
+    Ok(text?.into())
 }
 
 /// Counts the maximum expansion of the aliases in a text.

@@ -590,6 +590,13 @@ fn encoding() {
             r#"{{ duration "99999999999999999999" }} {{ duration "-99999999999999999999" }} {{ duration "x" }}"#,
             Ok("-1s 0s 0s"),
         ),
+        (r#"{{ "ä¸\u009f" | toYaml }}"#, Ok("")),
+        (
+            r#"{{ "ä\u009f" | mustToYaml }}"#,
+            Err(
+                "template: t/templates/t.yaml:1:16: executing \"t/templates/t.yaml\" at <mustToYaml>: error calling mustToYaml: yaml: control characters are not allowed",
+            ),
+        ),
         ("{{ mustToYaml .Values.map }}", Ok("x: 1\n\"y\":\n  z: deep")),
         (
             r##"{{ toYaml (dict "a" (list 1 (dict "b" "yes" "c" "1" "d" "0x1" "e" "" "f" "- x" "g" "a: b" "h" "#c" "i" " lead" "j" "trail ")) "z" true) }}"##,

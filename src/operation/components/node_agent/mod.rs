@@ -59,7 +59,8 @@ pub(super) static COMPONENT: Component = Component {
             "Waiting until the Kubernetes API server can connect to the Shoot workers",
         ])
         .when(Facts::serves_nodes)
-        .within(HOUR),
+        .within(HOUR)
+        .last(),
     ],
     ..Component::NONE
 };

@@ -78,8 +78,7 @@ pub(super) static COMPONENT: Component = Component {
             "Deploying metrics-server system component",
         ])
         .when(|facts| facts.has_workers && facts.waits_awake())
-        .within(FIFTEEN_MINUTES)
-        .last(),
+        .within(FIFTEEN_MINUTES),
     ],
     ..Component::NONE
 };
