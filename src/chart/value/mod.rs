@@ -139,8 +139,8 @@ impl Value {
         })
     }
 
-    /// Whether it can be written as YAML. All dialects but v3 pass through JSON, so [`Value::to_json`] must return a value, and a reader of
-    /// YAML must accept its texts.
+    /// Whether it can be written as YAML. All dialects but v3 pass through JSON, so [`Value::to_json`] must return a value, and a reader
+    /// of YAML must accept its texts.
     pub(crate) fn has_yaml(&self, dialect: Dialect) -> bool {
         self.has_yaml_within(dialect, &mut Budget::new())
     }
@@ -339,8 +339,7 @@ impl From<GoString> for Value {
     }
 }
 
-/// Whether go-yaml's reader accepts a text that Go's encoder of JSON has written. That one escapes control characters below the space, and no
-/// others.
+/// Whether go-yaml's reader accepts a text that Go's encoder of JSON has written, which escapes only the control characters below the space.
 fn is_readable(text: &[u8]) -> bool {
     let is_plain = |byte: &u8| *byte < 0x7f;
     let is_control =
