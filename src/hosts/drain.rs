@@ -156,6 +156,17 @@ pub(crate) fn turn(
     Ok(remaining)
 }
 
+/// Deletes the pods of a node that have to leave, without asking their budgets. They have their time to end. Returns those that are still
+/// there. Errors: a request fails.
+pub(crate) fn end(client: &Client, node: &str) -> Result<Vec<RemainingPod>, Error> {
+    let pods = pods(client, node)?;
+    for pod in pods.iter().filter(|pod| pod.ends.is_empty()) {
+        let params = DeleteParams { uid: Some(pod.uid.clone()), ..DeleteParams::default() };
+        unless_other(client.delete(&POD, &pod.key, &params))?;
+    }
+    Ok(pods.into_iter().map(|pod| RemainingPod { key: pod.key, why: "it ends".to_owned() }).collect())
+}
+
 /// Deletes a pod whose kubelet will never say that it has ended, as the garbage collector of Kubernetes does: its phase becomes `Failed` first, so
 /// that its Job or its StatefulSet counts it. A pod that is gone is no error.
 pub(crate) fn delete_by_force(client: &Client, pod: &LeavingPod) -> Result<(), Error> {

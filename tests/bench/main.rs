@@ -42,8 +42,8 @@ const CROWD: (usize, usize) = (100, 2_000);
 const CROWD_BYTES_MAX: u64 = 20_000_000;
 const PEAK_MAX: f64 = 1.5;
 /// Budget of the released binary, and of the one for small boards.
-const BINARY_BYTES_MAX: u64 = 6_900_000;
-const BOARD_BINARY_BYTES_MAX: u64 = 5_880_000;
+const BINARY_BYTES_MAX: u64 = 7_000_000;
+const BOARD_BINARY_BYTES_MAX: u64 = 5_960_000;
 /// The recorded bytes of the binaries.
 const SIZES: &str = include_str!("sizes.txt");
 /// The maximum growth since then.

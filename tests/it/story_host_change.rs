@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::nodes::POOL;
 use crate::story_host_join::Stand;
 use crate::world::CORE;
 use support::controllers::workloads::HOLD;
@@ -137,5 +138,44 @@ fn conditions_name_the_agents_of_nodes() {
     server.cluster.merge_status("", "nodes", ("", "shed"), &json!({"status": {"conditions": conditions}}));
     let found = wait_for("SystemdUnitsNotReady");
     assert_eq!(found["message"], "systemd units are not healthy on node \"shed\": x.service");
+    stand.end();
+}
+
+/// The pods of a Shoot leave its hosts before it is hibernated, whatever their budgets say, and may come again when it is awake. An absent host is
+/// not waited for, and one that its owner has closed stays closed.
+#[test]
+fn hosts_are_empty_while_their_shoot_sleeps() {
+    let stand = Stand::begin("host-sleeps", "j14");
+    let server = stand.server();
+    let cluster = &server.cluster;
+    for host in ["away", "closed", "open"] {
+        server.join(host, POOL);
+        let place = json!({"metadata": {"name": format!("pod-of-{host}"), "namespace": "default",
+            "labels": {"app": host}}, "spec": {"nodeName": host, "containers": [{"name": "c", "image": "x"}]}});
+        cluster.create("v1", "pods", &place);
+    }
+    let budget = json!({"metadata": {"name": "open", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "open"}}}});
+    cluster.create("policy/v1", "poddisruptionbudgets", &budget);
+    let away = json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    cluster.merge_status("", "nodes", ("", "away"), &away);
+    cluster.merge("", "nodes", ("", "closed"), &json!({"spec": {"unschedulable": true}}));
+    let (garden, place) = (&stand.world.garden, stand.in_garden());
+    let sleep = |enabled: bool| {
+        garden.merge(CORE, "shoots", place, &json!({"spec": {"hibernation": {"enabled": enabled}}}));
+        wait_until(garden, place, "Reconcile Succeeded 100");
+    };
+    let closed = || {
+        let is_closed = |host: &&str| {
+            let node = stand.server().cluster.get("", "nodes", "", host).unwrap();
+            node["spec"]["unschedulable"] == true
+        };
+        ["away", "closed", "open"].into_iter().filter(is_closed).collect::<Vec<_>>()
+    };
+    sleep(true);
+    assert_eq!(stand.server().cluster.store().names("", "pods", "default"), ["pod-of-away"]);
+    assert_eq!(closed(), ["closed", "open"]);
+    sleep(false);
+    assert_eq!(closed(), ["closed"]);
     stand.end();
 }

@@ -350,6 +350,7 @@ pub(super) static ROWS: [Row; 51] = [
             "Waiting until shoot network plugin has been reconciled",
             "Waiting until extension resources handled after workers are ready",
             "Waiting until worker pools have been reconciled",
+            "Emptying hosts before hibernation",
         ])
         .when(|facts| facts.is_hibernated)
         .retrying(FIVE_SECONDS, TEN_MINUTES),

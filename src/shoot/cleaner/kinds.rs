@@ -18,8 +18,9 @@ const USUAL: &str = "gardener.cloud/role!=system-component,shoot.gardener.cloud/
 /// Service `kubernetes` stays too.
 const SERVICES: &str =
     "gardener.cloud/role!=system-component,shoot.gardener.cloud/no-cleanup!=true,provider!=kubernetes";
-/// The API server recreates its own APIServices.
-const API_SERVICES: &str = "gardener.cloud/role!=system-component,!kube-aggregator.kubernetes.io/automanaged";
+/// The API server makes its own APIServices again, and the applier those of ManagedResources, which go with these.
+const API_SERVICES: &str = "gardener.cloud/role!=system-component,!kube-aggregator.kubernetes.io/automanaged,\
+    resources.gardener.cloud/managed-by!=gardener";
 
 /// A part of the clean-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +102,8 @@ mod tests {
             apis[0],
             (
                 "APIService".to_owned(),
-                "gardener.cloud/role!=system-component,!kube-aggregator.kubernetes.io/automanaged"
+                "gardener.cloud/role!=system-component,!kube-aggregator.kubernetes.io/automanaged,\
+                 resources.gardener.cloud/managed-by!=gardener"
             )
         );
         assert_eq!((apis[1].0.as_str(), apis.len()), ("CustomResourceDefinition", 2));

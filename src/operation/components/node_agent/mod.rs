@@ -22,6 +22,7 @@ use super::component::Component;
 use super::managed_resource;
 
 mod applied;
+mod asleep;
 mod possible;
 
 pub(super) static COMPONENT: Component = Component {
@@ -49,6 +50,18 @@ pub(super) static COMPONENT: Component = Component {
         ])
         .when(Facts::serves_nodes)
         .retrying(FIVE_SECONDS, SHORT),
+        Row::new("Emptying hosts before hibernation", asleep::empty, only_in_the_log)
+            .after(&[
+                "Initializing connection to Shoot",
+                "Waiting until extension resources hibernated before kube-apiserver hibernation are ready",
+            ])
+            .when(|facts| facts.has_workers && facts.is_hibernated)
+            .within(FIVE_MINUTES),
+        Row::new("Opening hosts after hibernation", asleep::open, only_in_the_log)
+            .after(&["Initializing connection to Shoot"])
+            .when(Facts::serves_nodes)
+            .retrying(FIVE_SECONDS, SHORT)
+            .last(),
         Row::new(
             "Waiting until all shoot worker nodes have updated the operating system config",
             applied::wait,
