@@ -86,10 +86,15 @@ fn beside_server(work: &Work, replicas: i64) -> Result<Option<Vec<ServerAddition
     additions.filter_map(Result::transpose).collect::<Result<_, _>>().map(Some)
 }
 
+/// Whether a pod of the API server serves.
+fn server_serves(work: &Work) -> Result<bool, Failed> {
+    kube_apiserver::tasks::is_serving(work)
+}
+
 /// The step of a task that asks the cluster of the Shoot before its API server is written; None if that can be asked. It may start again
 /// at any time. One that does not serve for minutes may need exactly this operation, which then goes on.
 fn step_without_server(work: &Work, attempt: &Attempt) -> Result<Option<TaskStep>, Failed> {
-    if kube_apiserver::tasks::is_serving(work)? {
+    if server_serves(work)? {
         return Ok(None);
     }
     Ok(Some(if attempt.now.saturating_sub(attempt.begun) < TWO_MINUTES {

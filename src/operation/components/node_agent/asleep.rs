@@ -18,7 +18,7 @@ use crate::shoot::pools::POOL;
 use super::super::super::nodes::has_hosts;
 use super::super::super::times::{FIVE_SECONDS, MINUTE, THREE_MINUTES};
 use super::super::super::work::Work;
-use super::super::kube_apiserver::tasks::is_serving;
+use super::super::server_serves;
 
 /// The label of a Node that was closed to new pods for a reason of the agent. It opens no others.
 const CLOSED_FOR: &str = "edge.gardenlet/closed-for";
@@ -46,7 +46,7 @@ fn emptying(since: Duration) -> Emptying {
 /// Empties the hosts that are there. Absent ones are not waited for.
 pub(super) fn empty(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     // Without an API server, the Shoot is asleep already, or nobody can ask its hosts.
-    if !has_hosts(work) || !is_serving(work)? {
+    if !has_hosts(work) || !server_serves(work)? {
         return Ok(TaskStep::Done);
     }
     let way = emptying(attempt.now.saturating_sub(attempt.begun));
