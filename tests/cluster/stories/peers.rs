@@ -1,9 +1,10 @@
 //! Sets of snapshots of the real etcd-backup-restore and of this program: both restore the same from a set, or both refuse it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::{fs, io};
 
+use flate2::read::GzDecoder;
 use gardenlet::base::random;
 use gardenlet::format::base64;
 use serde_json::{Value, json};
@@ -36,6 +37,12 @@ const LARGE_PATIENCE_S: u64 = 300;
 const MEMORY_MAX: u64 = 8 << 20;
 /// The ports of the etcd of the other program's restoration are those of the first one, which has ended.
 const NAME: &str = "default";
+
+/// Whether a compressed file has its end.
+fn is_whole(path: &Path) -> Result<bool> {
+    let file = fs::File::open(path).doing(|| format!("open {}", path.display()))?;
+    Ok(io::copy(&mut GzDecoder::new(file), &mut io::sink()).is_ok())
+}
 
 /// What a program makes of a set.
 #[derive(Debug, PartialEq)]
@@ -308,14 +315,15 @@ impl Peer<'_> {
         Process::start(PROGRAM, &self.site.place, command)
     }
 
-    /// Waits until all changes are in its snapshots.
+    /// Waits until all changes are in its snapshots. A file has its name before it is whole.
     fn wait_for(&self, taking: &mut Process, begin: &str) -> Result<()> {
         let now = revision()?;
         wait::until(&format!("{begin} with revision {now}"), PATIENCE_S, || {
             taking.ensure_running()?;
-            let newest = names(&self.site, begin).unwrap_or_default();
-            let newest = newest.last().map_or(Ok(0), |name| revision_of(name))?;
-            Ok::<_, Failure>((newest >= now).then_some(()))
+            let names = names(&self.site, begin).unwrap_or_default();
+            let Some(newest) = names.last() else { return Ok(None) };
+            let is_new = revision_of(newest)? >= now;
+            Ok::<_, Failure>((is_new && is_whole(&self.site.file(newest))?).then_some(()))
         })
     }
 

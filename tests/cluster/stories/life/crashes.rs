@@ -41,7 +41,7 @@ const OWN: [(&str, &str); 9] = [
     (r"-[0-9a-f]{8}\b", "-<hash>"),
     (r"\b[0-9a-f]{63}\b", "<hash>"),
     (r#"ReplicaSet "[^"]+""#, "ReplicaSet <name>"),
-    (r"https://198\.51\.100\.1:\d+", "https://<exposure>"),
+    (r"https://10\.66\.0\.1:\d+", "https://<exposure>"),
     (r"Bearer [A-Za-z0-9]+", "Bearer <token>"),
     (r"-----BEGIN [A-Z ]+-----[^-]+-----END [A-Z ]+-----", "<pem>"),
     (r"\b10\.1\.\d+\.\d+\b", "<service>"),
