@@ -6,7 +6,8 @@ use crate::api::core::SECRET;
 use crate::api::meta::{annotation, text};
 use crate::base::cut;
 use crate::base::sorted::SortedMap;
-use crate::kube::{Client, Error, ListParams};
+use crate::kube::{Client, Error, ListItem, ListParams};
+use crate::limits;
 use crate::osc::{APPLIED, CHECKSUM, SECRET_NAME};
 
 /// Longer texts are no names of Secrets, and no checksums.
@@ -52,9 +53,13 @@ pub(crate) fn wanted(client: &Client) -> Result<SortedMap<String, String>, Error
     let label_selector = "gardener.cloud/role=operating-system-config".to_owned();
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     let mut all = SortedMap::new();
-    client.list_all::<Value>(&SECRET, "kube-system", &params, &mut |secret| {
-        let name = text(&secret["metadata"]["name"]).to_owned();
-        all.insert(name, annotation(&secret, CHECKSUM).to_owned());
+    client.list_each::<Value>(&SECRET, "kube-system", &params, &mut |item| match item {
+        ListItem::Object(secret) if all.len() < limits::SHOOT_NODES_MAX => {
+            let checksum = cut::head(annotation(&secret, CHECKSUM), BYTES_MAX);
+            all.insert(text(&secret["metadata"]["name"]).to_owned(), checksum.to_owned());
+        }
+        ListItem::Restart => all = SortedMap::new(),
+        ListItem::Object(_) | ListItem::Undecodable(_) => {}
     })?;
     Ok(all)
 }

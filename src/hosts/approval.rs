@@ -201,8 +201,11 @@ pub(crate) fn judge(request: &NodeRequest, joins: &dyn Joins) -> Judgement {
             _ if request.made < token.made => {
                 Judgement::Denied("it is older than the token of its host".to_owned())
             }
-            // A host takes the place of a Node once. Its kubelet may ask again if it has lost the answer.
-            _ if token.used.is_some_and(|used| request.made > Some(used.plus(FETCHED))) => {
+            // A host takes the place of a Node once. Its kubelet, which asks last, may ask again if it has lost the answer.
+            _ if token
+                .used
+                .is_some_and(|used| wish == Wish::Agent || request.made > Some(used.plus(FETCHED))) =>
+            {
                 Judgement::Denied("the token of its host has been used".to_owned())
             }
             _ => by_token(&host, &token, wish, joins),
@@ -393,7 +396,11 @@ mod tests {
             "approved as the last of h1",
             "it lost the answer"
         );
-        assert_eq!(word(&agent("h1", token), &used_before(6)), "denied: the token of its host has been used");
+        assert_eq!(
+            word(&kubelet("h1", token), &used_before(6)),
+            "denied: the token of its host has been used"
+        );
+        assert_eq!(word(&agent("h1", token), &used_before(0)), "denied: the token of its host has been used");
         let foreign = request(KUBELET_CLIENT, "system:bootstrap:other", asked("system:node:x", "other"));
         assert_eq!(word(&foreign, &free), "foreign", "whatever it asks for");
     }

@@ -6,8 +6,10 @@ use serde_json::Value;
 
 use crate::api::core::{NODE, POD};
 use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::base::cut;
 use crate::base::json::json;
 use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Patch, unless_absent};
+use crate::limits;
 
 /// The annotation of a pod that a kubelet runs from a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -115,12 +117,17 @@ fn eviction_answer(answer: Result<Value, Error>) -> Result<EvictionAnswer, Error
     let is_of_namespace = causes.clone().any(|cause| cause.reason == ENDING_NAMESPACE);
     match failure.code {
         404 | 409 => Ok(EvictionAnswer::Gone),
-        429 if !budgets.is_empty() => Ok(EvictionAnswer::Refused(budgets.join("; "))),
-        // A pod with two budgets has 500.
-        429 | 500.. => Ok(EvictionAnswer::Refused(failure.message.clone())),
+        429 if !budgets.is_empty() => Ok(EvictionAnswer::Refused(head(&budgets.join("; ")))),
+        401 => Err(error),
         403 if is_of_namespace => Ok(EvictionAnswer::Refused("its namespace is being deleted".to_owned())),
-        _ => Err(error),
+        // A pod with two budgets has 500. A webhook of the owner may refuse a single pod; the others leave.
+        _ => Ok(EvictionAnswer::Refused(head(&failure.message))),
     }
+}
+
+/// What an API server says about a pod, cut: its owner may have written it.
+fn head(text: &str) -> String {
+    cut::one_line(cut::head(text, limits::SHOOT_NODE_BYTES_MAX))
 }
 
 fn evict(client: &Client, pod: &LeavingPod) -> Result<EvictionAnswer, Error> {
@@ -159,12 +166,23 @@ pub(crate) fn turn(
 /// Deletes the pods of a node that have to leave, without asking their budgets. They have their time to end. Returns those that are still
 /// there. Errors: a request fails.
 pub(crate) fn end(client: &Client, node: &str) -> Result<Vec<RemainingPod>, Error> {
-    let pods = pods(client, node)?;
-    for pod in pods.iter().filter(|pod| pod.ends.is_empty()) {
+    let mut remaining = Vec::new();
+    for pod in pods(client, node)? {
         let params = DeleteParams { uid: Some(pod.uid.clone()), ..DeleteParams::default() };
-        unless_other(client.delete(&POD, &pod.key, &params))?;
+        let why = match pod.ends.as_str() {
+            "" => unless_other(client.delete(&POD, &pod.key, &params)).map(drop),
+            _ => Ok(()),
+        };
+        let why = match why {
+            Ok(()) => "it ends".to_owned(),
+            Err(error) => match error.failure() {
+                Some(failure) => head(&failure.message),
+                None => return Err(error),
+            },
+        };
+        remaining.push(RemainingPod { key: pod.key, why });
     }
-    Ok(pods.into_iter().map(|pod| RemainingPod { key: pod.key, why: "it ends".to_owned() }).collect())
+    Ok(remaining)
 }
 
 /// Deletes a pod whose kubelet will never say that it has ended, as the garbage collector of Kubernetes does: its phase becomes `Failed` first, so
@@ -274,8 +292,9 @@ mod tests {
             (Err(failure(429, &json!({}))), refused("told")),
             (Err(failure(500, &json!({}))), refused("told")),
             (Err(failure(403, &cause(ENDING_NAMESPACE, "x"))), refused("its namespace is being deleted")),
-            (Err(failure(403, &json!({}))), Err("403: told".to_owned())),
-            (Err(failure(422, &json!({}))), Err("422: told".to_owned())),
+            (Err(failure(403, &json!({}))), refused("told")),
+            (Err(failure(422, &json!({}))), refused("told")),
+            (Err(failure(401, &json!({}))), Err("401: told".to_owned())),
             (Err(Error::Stopped), Err("stopped".to_owned())),
         ];
         for (answer, expected) in table {

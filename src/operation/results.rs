@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::base::clock::Mono;
 use crate::config::control_plane::EtcdMode;
 use crate::flow::Failed;
 use crate::osc::PoolConfig;
@@ -56,6 +57,8 @@ pub(super) struct Results {
     pub(super) endpoint: Slot<Endpoint>,
     /// What the nodes of each pool apply, as extensions have left it.
     pub(super) pools: Slot<Vec<PoolConfig>>,
+    /// Since when the nodes can read what they have to apply.
+    pub(super) nodes_told: Slot<Mono>,
     /// The garden objects that the settings of the API server refer to.
     pub(super) texts: Slot<kube_apiserver::Texts>,
 }

@@ -129,6 +129,13 @@ fn note(client: &Client, judgement: &Judgement, now: Timestamp) -> Result<(), Er
         TakeoverStep::Begins => (&NODE, Key::cluster(host.as_str()), APPLIED, Value::Null),
         TakeoverStep::Ends => (&SECRET, token::key(host), token::USED, json!(rfc3339(now))),
     };
+    // Only the first use counts, or a token could be used again and again.
+    if *step == TakeoverStep::Ends
+        && let Some(secret) = client.find::<Value>(&SECRET, &key)?
+        && secret["metadata"]["annotations"][token::USED].is_string()
+    {
+        return Ok(());
+    }
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
     unless_absent(client.patch_blindly(resource, &key, &patch)).map(drop)
 }

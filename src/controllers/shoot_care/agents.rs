@@ -13,7 +13,7 @@ use crate::base::clock::Mono;
 use crate::base::cut;
 use crate::base::sorted::SortedMap;
 use crate::hosts::applied::{self, AppliedConfig};
-use crate::kube::{Client, Error, ListParams};
+use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
 
 /// How often Leases and Secrets are read while all is well.
@@ -65,12 +65,14 @@ impl KnownAgents {
         }
         self.wanted = applied::wanted(client)?;
         let mut found = SortedMap::new();
-        client.list_all::<Value>(&LEASE, "kube-system", &ListParams::default(), &mut |lease| {
-            let Some(node) = text(&lease["metadata"]["name"]).strip_prefix(LEASE_PREFIX) else { return };
-            if found.len() < limits::SHOOT_NODES_MAX {
+        client.list_each::<Value>(&LEASE, "kube-system", &ListParams::default(), &mut |item| match item {
+            ListItem::Object(lease) if found.len() < limits::SHOOT_NODES_MAX => {
+                let Some(node) = text(&lease["metadata"]["name"]).strip_prefix(LEASE_PREFIX) else { return };
                 let time = cut::head(text(&lease["spec"]["renewTime"]), TIME_BYTES_MAX);
                 found.insert(node.to_owned(), time.to_owned());
             }
+            ListItem::Restart => found = SortedMap::new(),
+            ListItem::Object(_) | ListItem::Undecodable(_) => {}
         })?;
         self.leases = renewed(&self.leases, found, at);
         self.read = Some(at);

@@ -11,13 +11,17 @@ use crate::base::sorted::SortedMap;
 use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::hosts::applied::{AppliedConfig, wanted};
-use crate::kube::{Client, Error, ListParams};
+use crate::kube::{Client, Error, ListItem, ListParams};
+use crate::limits;
 use crate::osc::MANAGED_RESOURCE;
 use crate::shoot::pools::{POOL, delay_max};
 
 use super::super::super::times::{FIVE_SECONDS, THREE_MINUTES};
 use super::super::super::work::Work;
 use super::super::step_without_server;
+
+/// An error names so many nodes.
+const TOLD_MAX: usize = 5;
 
 /// The completion of a rotation drops the old CA. A node whose agent has not applied the new one would be locked out.
 pub(super) fn wait_for_authorities(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
@@ -47,13 +51,24 @@ pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Faile
     }
     let why = match ask(work) {
         Ok(late) if late.is_empty() => return Ok(TaskStep::Done),
-        Ok(late) => Failed::new(late.into_iter().map(|(_, why)| why).collect::<Vec<_>>().join("; ")),
+        Ok(late) => Failed::new(told(&late)),
         Err(why) => why,
     };
-    if attempt.now.saturating_sub(attempt.begun) < delay_max(&work.shoot) + THREE_MINUTES {
+    // Agents begin when the change is in the Shoot.
+    let told = *work.results.nodes_told.get().unwrap_or(&attempt.now);
+    work.results.nodes_told.set(told);
+    if attempt.now.saturating_sub(told) < delay_max(&work.shoot) + THREE_MINUTES {
         return Ok(TaskStep::again(FIVE_SECONDS, why));
     }
     Err(why)
+}
+
+/// The reasons of some nodes.
+fn told(late: &[(String, String)]) -> String {
+    let some: Vec<&str> = late.iter().take(TOLD_MAX).map(|(_, why)| why.as_str()).collect();
+    let rest = late.len().saturating_sub(TOLD_MAX);
+    let more = if rest > 0 { format!("; and {rest} more nodes") } else { String::new() };
+    some.join("; ") + &more
 }
 
 /// Connects to the Shoot, and asks which nodes are late.
@@ -66,8 +81,14 @@ fn ask(work: &Work) -> Result<Vec<(String, String)>, Failed> {
 fn late(client: &Client) -> Result<Vec<(String, String)>, Error> {
     let (wanted, mut nodes) = (wanted(client)?, Vec::new());
     let params = ListParams { label_selector: POOL.to_owned(), ..ListParams::default() };
-    client.list_all::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |node| {
-        nodes.extend(lateness(&node, &wanted).map(|why| (text(&node["metadata"]["name"]).to_owned(), why)));
+    client.list_each::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |item| match item {
+        ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => {
+            nodes.extend(
+                lateness(&node, &wanted).map(|why| (text(&node["metadata"]["name"]).to_owned(), why)),
+            );
+        }
+        ListItem::Restart => nodes.clear(),
+        ListItem::Object(_) | ListItem::Undecodable(_) => {}
     })?;
     Ok(nodes)
 }

@@ -12,7 +12,8 @@ use crate::base::json::json;
 use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::hosts::drain::{self, RemainingPod};
-use crate::kube::{Client, ListParams, Patch};
+use crate::kube::{Client, ListItem, ListParams, Patch};
+use crate::limits;
 use crate::shoot::pools::POOL;
 
 use super::super::super::nodes::has_hosts;
@@ -68,19 +69,22 @@ fn ask(work: &Work, way: Emptying) -> Result<Vec<RemainingPod>, Failed> {
     let client = work.env.connector.connect(work.plane())?;
     let mut hosts = Vec::new();
     let params = ListParams { label_selector: POOL.to_owned(), ..ListParams::default() };
-    client.list_all::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |node| {
-        if has_condition_ready(&node) {
+    client.list_each::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |item| match item {
+        ListItem::Object(node) if has_condition_ready(&node) && hosts.len() < limits::SHOOT_NODES_MAX => {
             let is_open = node["spec"]["unschedulable"] != true;
             hosts.push((text(&node["metadata"]["name"]).to_owned(), is_open));
         }
+        ListItem::Restart => hosts.clear(),
+        ListItem::Object(_) | ListItem::Undecodable(_) => {}
     })?;
+    // A pod that leaves a host must not come to the next one.
+    for (host, _) in hosts.iter().filter(|(_, is_open)| *is_open) {
+        let labels = json!({CLOSED_FOR: HIBERNATION});
+        let patch = json!({"metadata": {"labels": labels}, "spec": {"unschedulable": true}});
+        client.patch_blindly(&NODE, &Key::cluster(host.as_str()), &Patch::Merge(patch))?;
+    }
     let mut left = Vec::new();
-    for (host, is_open) in hosts {
-        if is_open {
-            let labels = json!({CLOSED_FOR: HIBERNATION});
-            let patch = json!({"metadata": {"labels": labels}, "spec": {"unschedulable": true}});
-            client.patch_blindly(&NODE, &Key::cluster(host.as_str()), &Patch::Merge(patch))?;
-        }
+    for (host, _) in hosts {
         left.extend(match way {
             Emptying::Evicting => drain::turn(&client, &host, &mut |_| ())?,
             Emptying::Deleting | Emptying::Over => drain::end(&client, &host)?,

@@ -31,7 +31,7 @@ pub(super) static COMPONENT: Component = Component {
     create: &[
         Row::new("Checking that hosts can be what their pools say", possible::check, only_in_the_log)
             .after(&["Deploying control plane namespace"])
-            .when(Facts::serves_nodes)
+            .when(|facts| facts.has_workers)
             .within(FIVE_MINUTES),
         Row::new(
             "Waiting until the nodes have followed the rotation of CAs",
@@ -78,6 +78,9 @@ pub(super) static COMPONENT: Component = Component {
     ..Component::NONE
 };
 
+/// Policies that read the pools of hosts.
+const OF_HOSTS: [&str; 2] = ["edge-node-create", "edge-kubelet-renewal"];
+
 fn deploy(work: &mut Work, _: &Attempt) -> Result<TaskStep, Failed> {
     let pools = work.results.pools.need("the operating systems of the pools are not ready yet")?;
     let objects = objects(work.plane(), pools, has_hosts(work))?;
@@ -100,7 +103,8 @@ fn objects(namespace: &str, pools: &[PoolConfig], has_hosts: bool) -> Result<Man
     all.extend(access);
     let mut policies = archive::objects("node_agent/policies.yaml");
     // Names of machines are known to their extension only.
-    policies.retain(|policy| has_hosts || policy["metadata"]["name"] != "edge-node-create");
+    let is_of_hosts = |policy: &Value| OF_HOSTS.iter().any(|name| policy["metadata"]["name"] == *name);
+    policies.retain(|policy| has_hosts || !is_of_hosts(policy));
     all.extend(policies);
     Ok(Managed::for_shoot(namespace, MANAGED_RESOURCE, false, &manifests(&all)))
 }
@@ -164,7 +168,9 @@ mod tests {
         assert_eq!(readers(&all), expected);
         // The scripts of hosts bind these Roles.
         assert_eq!(names(&all, "RoleBinding"), ["gardener.cloud:node-agents"]);
-        for policy in ["edge-node-create", "edge-node-update", "edge-agent-lease", "edge-csr"] {
+        for policy in
+            ["edge-node-create", "edge-kubelet-renewal", "edge-node-update", "edge-agent-lease", "edge-csr"]
+        {
             assert!(names(&all, "ValidatingAdmissionPolicy").contains(&policy), "{policy}");
             assert!(names(&all, "ValidatingAdmissionPolicyBinding").contains(&policy), "{policy}");
         }
@@ -180,7 +186,7 @@ mod tests {
         let all = of_pools(false);
         let secrets = json!(["gardener-node-agent-a", "gardener-node-agent-b"]);
         assert_eq!(readers(&all), [("gardener.cloud:node-agents", secrets)]);
-        assert!(!names(&all, "ValidatingAdmissionPolicy").contains(&"edge-node-create"));
+        assert!(!OF_HOSTS.iter().any(|name| names(&all, "ValidatingAdmissionPolicy").contains(name)));
         assert!(names(&all, "ValidatingAdmissionPolicy").contains(&"edge-node-update"));
     }
 }

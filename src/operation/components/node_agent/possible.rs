@@ -7,12 +7,14 @@ use crate::api::extensions::WORKER;
 use crate::api::meta::{ALL_NAMESPACES, annotation, text};
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::kube::ListParams;
+use crate::kube::{ListItem, ListParams};
+use crate::limits;
 use crate::osc::{APPLIED, drained_changes};
 use crate::shoot::pools::POOL;
 
 use super::super::super::nodes::{has_hosts, pools};
 use super::super::super::providers::find;
+use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
 use super::super::step_without_server;
 
@@ -24,6 +26,14 @@ pub(super) fn check(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Fail
     if !has_hosts(work) {
         return Ok(TaskStep::Done);
     }
+    match look(work, attempt) {
+        // A request that fails says nothing about the pools.
+        Err(why) if why.codes.is_empty() => Ok(TaskStep::again(FIVE_SECONDS, why)),
+        other => other,
+    }
+}
+
+fn look(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     if let Some(why) = pools(work).find_map(|pool| of_machines(pool.worker)) {
         return Err(refused(why));
     }
@@ -39,8 +49,15 @@ pub(super) fn check(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Fail
     if changed.is_empty() {
         return Ok(TaskStep::Done);
     }
+    let sleeps = work.facts.is_hibernated || work.shoot["status"]["hibernated"] == true;
     if let Some(step) = step_without_server(work, attempt)? {
-        return Ok(step);
+        let (pool, changes) = &changed[0];
+        // Nodes stay while a Shoot is hibernated.
+        let why = format!(
+            "pool {pool:?} changes {}, and its hosts cannot be asked while the Shoot is hibernated: wake it up without this change first",
+            changes.join(", ")
+        );
+        return if sleeps { Err(refused(why)) } else { Ok(step) };
     }
     let client = work.env.connector.connect(work.plane())?;
     for (pool, changes) in changed {
@@ -50,11 +67,15 @@ pub(super) fn check(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Fail
             metadata_only: true,
             ..ListParams::default()
         };
-        client.list_all::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |node| {
+        client.list_each::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |item| match item {
             // Nodes without an agent follow by other means.
-            if !annotation(&node, APPLIED).is_empty() {
-                hosts.push(text(&node["metadata"]["name"]).to_owned());
+            ListItem::Object(node) if !annotation(&node, APPLIED).is_empty() => {
+                if hosts.len() < limits::SHOOT_NODES_MAX {
+                    hosts.push(text(&node["metadata"]["name"]).to_owned());
+                }
             }
+            ListItem::Restart => hosts.clear(),
+            ListItem::Object(_) | ListItem::Undecodable(_) => {}
         })?;
         if let Some(first) = hosts.first() {
             let more = if hosts.len() > 1 { format!(" and {} more", hosts.len() - 1) } else { String::new() };

@@ -45,9 +45,13 @@ pub(super) fn are_refused(lab: &Lab, scene: &Scene, host: &str) -> Result<()> {
     has_a_place(&owner, THIEF)?;
     is_no_node(&thief, (attic, own), "the script of this host was printed for another pool")?;
     is_no_node(&thief, (own, attic), "the agent of this host reads the Secret of another pool")?;
+    // The one that has joined may renew its certificate, and one that has left may not.
+    renewal(&kubelet, host).doing(|| "the certificate of a member".to_owned())?;
+    renewal(&thief, THIEF).doing(|| "the certificate of a member".to_owned())?;
     let nothing = json!({"data": {THIEF: null}}).to_string();
     let pools = ["patch", "configmap", "edge-hosts", "--namespace=kube-system", "--type=merge"];
-    owner.kubectl(&[&pools[..], &["--patch", &nothing]].concat()).map(drop)
+    owner.kubectl(&[&pools[..], &["--patch", &nothing]].concat())?;
+    fails("a host that has left", &renewal(&thief, THIEF), "the host has left")
 }
 
 /// A client with a certificate like those of hosts.
@@ -116,6 +120,16 @@ fn certificates(agent: &Client, kubelet: &Client) -> Result<()> {
         fails(signer, &made, expected)?;
     }
     Ok(())
+}
+
+/// A kubelet asks for another certificate of its own.
+fn renewal(kubelet: &Client, host: &str) -> std::result::Result<Value, Error> {
+    let subject = Subject { common_name: format!("{KUBELET}{host}"), organizations: vec![NODES.to_owned()] };
+    let (pem, _) = pki::request(&subject, &[]);
+    let request = json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": "csr-"}, "spec": {"signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+            "request": base64::encode(pem.as_bytes()), "usages": ["client auth"]}});
+    kubelet.create::<Value>(&CERTIFICATE_SIGNING_REQUEST, "", &request)
 }
 
 /// A kubelet registers a Node with the label of a pool, and with that of the Secret of a pool.
