@@ -9,6 +9,7 @@ use crate::base::sorted::SortedMap;
 use crate::kube::{Client, Error, ListItem, ListParams};
 use crate::limits;
 use crate::osc::{APPLIED, CHECKSUM, SECRET_NAME};
+use crate::shoot::pools::POOL;
 
 /// Longer texts are no names of Secrets, and no checksums.
 const BYTES_MAX: usize = 253;
@@ -48,15 +49,24 @@ impl AppliedConfig {
     }
 }
 
-/// The checksum of each Secret with what the nodes of a pool apply. Errors: they cannot be listed.
+/// The checksum of each Secret with what the nodes of a pool apply, by its name. Errors: they cannot be listed.
 pub(crate) fn wanted(client: &Client) -> Result<SortedMap<String, String>, Error> {
+    checksums(client, |secret| text(&secret["metadata"]["name"]))
+}
+
+/// The same, by the name of the pool.
+pub(crate) fn wanted_by_pool(client: &Client) -> Result<SortedMap<String, String>, Error> {
+    checksums(client, |secret| text(&secret["metadata"]["labels"][POOL]))
+}
+
+fn checksums(client: &Client, key: fn(&Value) -> &str) -> Result<SortedMap<String, String>, Error> {
     let label_selector = "gardener.cloud/role=operating-system-config".to_owned();
     let params = ListParams { label_selector, metadata_only: true, ..ListParams::default() };
     let mut all = SortedMap::new();
     client.list_each::<Value>(&SECRET, "kube-system", &params, &mut |item| match item {
         ListItem::Object(secret) if all.len() < limits::SHOOT_NODES_MAX => {
             let checksum = cut::head(annotation(&secret, CHECKSUM), BYTES_MAX);
-            all.insert(text(&secret["metadata"]["name"]).to_owned(), checksum.to_owned());
+            all.insert(key(&secret).to_owned(), checksum.to_owned());
         }
         ListItem::Restart => all = SortedMap::new(),
         ListItem::Object(_) | ListItem::Undecodable(_) => {}

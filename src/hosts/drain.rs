@@ -8,7 +8,7 @@ use crate::api::core::{NODE, POD};
 use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
 use crate::base::cut;
 use crate::base::json::json;
-use crate::kube::{Client, DeleteParams, Error, ListItem, ListParams, Patch, unless_absent};
+use crate::kube::{Client, DeleteParams, Error, ListParams, Patch, unless_absent};
 use crate::limits;
 
 /// The annotation of a pod that a kubelet runs from a file.
@@ -78,20 +78,7 @@ pub(crate) fn cordon(client: &Client, node: &Value) -> Result<bool, Error> {
 /// The pods of a node that have to leave. Errors: a request fails, or a pod cannot be read.
 pub(crate) fn pods(client: &Client, node: &str) -> Result<Vec<LeavingPod>, Error> {
     let params = ListParams { field_selector: format!("spec.nodeName={node}"), ..ListParams::default() };
-    let (mut found, mut unread) = (Vec::new(), None);
-    client.list_each::<Value>(&POD, ALL_NAMESPACES, &params, &mut |item| match item {
-        ListItem::Object(pod) => found.extend(leaving(&pod)),
-        ListItem::Undecodable(pod) => unread = Some(pod),
-        ListItem::Restart => {
-            found.clear();
-            unread = None;
-        }
-    })?;
-    match unread {
-        // A pod that is left out would look gone.
-        Some(pod) => Err(Error::Decode { what: format!("pod {}", pod.key), source: pod.why }),
-        None => Ok(found),
-    }
+    client.list_kept(&POD, ALL_NAMESPACES, &params, usize::MAX, &mut |pod: Value| leaving(&pod))
 }
 
 /// What became of an eviction.

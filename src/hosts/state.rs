@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::api::bootstrap_token;
-use crate::api::meta::{annotation, text};
+use crate::api::meta::text;
 use crate::base::clock::Timestamp;
 use crate::base::cut;
 use crate::base::sorted::SortedMap;
 use crate::format::time::{parse_rfc3339, rfc3339};
 use crate::limits;
-use crate::osc::{APPLIED, CHECKSUM};
+use crate::osc::APPLIED;
 use crate::shoot::pools::POOL;
 
 use super::requests::{HostRequests, RequestAnswer, RequestsOfHosts, SeenRequest};
@@ -278,11 +278,6 @@ fn of_token(token: &SeenToken, around: &HostSurroundings<'_>) -> HostRow {
 /// Until when a script is good.
 fn until(end: Option<Timestamp>) -> String {
     end.map(|end| format!(" before {}", rfc3339(end))).unwrap_or_default()
-}
-
-/// The pool of a Secret, and the checksum of what the nodes of this pool apply.
-pub(crate) fn checksum(secret: &Value) -> (String, String) {
-    (text(&secret["metadata"]["labels"][POOL]).to_owned(), annotation(secret, CHECKSUM).to_owned())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::hosts::requests::RequestsOfHosts;
 use crate::hosts::state::{
     self, AppliedConfiguration, HostReadiness, HostRow, HostSurroundings, SeenNode, SeenToken,
 };
-use crate::hosts::{critical, token};
+use crate::hosts::{applied, critical, token};
 use crate::kube::{Client, Error, ListItem, ListParams};
 
 const SYSTEM: &str = "kube-system";
@@ -69,15 +69,8 @@ fn read(shoot: &Client, now: Timestamp) -> Result<Vec<HostRow>, String> {
         None => found.tokens.clear(),
         Some(secret) => found.tokens.extend(SeenToken::read(&secret)),
     })?;
-    let label_selector = "gardener.cloud/role=operating-system-config".to_owned();
-    let pools = ListParams { label_selector, metadata_only: true, ..any.clone() };
-    each(shoot, &SECRET, SYSTEM, &pools, &mut |secret| match secret {
-        None => found.checksums = SortedMap::new(),
-        Some(secret) => {
-            let (pool, checksum) = state::checksum(&secret);
-            found.checksums.insert(pool, checksum);
-        }
-    })?;
+    found.checksums = applied::wanted_by_pool(shoot)
+        .map_err(|error| told("list what the pools of the Shoot apply", &error))?;
     let names = || {
         let nodes = found.nodes.iter().map(|node| node.name.as_str());
         nodes.chain(found.tokens.iter().map(|token| token.host.as_str()))

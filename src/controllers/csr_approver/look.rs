@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::bootstrap_token;
 use crate::api::certificates::CERTIFICATE_SIGNING_REQUEST;
 use crate::api::core::{NODE, SECRET};
-use crate::api::meta::{ALL_NAMESPACES, Key, annotation, text};
+use crate::api::meta::{ALL_NAMESPACES, Key, Resource, annotation, text};
 use crate::base::clock::Timestamp;
 use crate::base::cut;
 use crate::base::error::chain;
@@ -125,19 +125,23 @@ fn act(client: &Client, namespace: &str, open: &OpenRequest, judgement: &Judgeme
 /// compares nothing else, so it goes. The token gets the time of its last use.
 fn note(client: &Client, judgement: &Judgement, now: Timestamp) -> Result<(), Error> {
     let Judgement::ApprovedInPlace(host, step) = judgement else { return Ok(()) };
-    let (resource, key, annotation, value) = match step {
-        TakeoverStep::Begins => (&NODE, Key::cluster(host.as_str()), APPLIED, Value::Null),
-        TakeoverStep::Ends => (&SECRET, token::key(host), token::USED, json!(rfc3339(now))),
+    let annotate = |resource: &Resource, key: &Key, annotation: &str, value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
+        unless_absent(client.patch_blindly(resource, key, &patch)).map(drop)
     };
-    // Only the first use counts, or a token could be used again and again.
-    if *step == TakeoverStep::Ends
-        && let Some(secret) = client.find::<Value>(&SECRET, &key)?
-        && secret["metadata"]["annotations"][token::USED].is_string()
-    {
-        return Ok(());
+    match step {
+        TakeoverStep::Begins => annotate(&NODE, &Key::cluster(host.as_str()), APPLIED, Value::Null),
+        TakeoverStep::Ends => {
+            let key = token::key(host);
+            // Only the first use counts, or a token could be used again and again.
+            match client.find::<Value>(&SECRET, &key)? {
+                Some(secret) if annotation(&secret, token::USED).is_empty() => {
+                    annotate(&SECRET, &key, token::USED, json!(rfc3339(now)))
+                }
+                _ => Ok(()),
+            }
+        }
     }
-    let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation: value}}}));
-    unless_absent(client.patch_blindly(resource, &key, &patch)).map(drop)
 }
 
 /// Reads the requests one by one: users decide how large they are.

@@ -98,6 +98,45 @@ impl Client {
         self.shared.pages(r, namespace, params, self.terms, each)
     }
 
+    /// Reads all pages of a list without holding a page, and returns what `keep` makes of the objects: at most `max` results, further
+    /// ones are ignored. Errors: any [`Error`]; also if an object cannot be read, because a skipped one would look deleted. `keep` must not
+    /// send requests, because it may hold memory that they need.
+    pub(crate) fn list_kept<T: DeserializeOwned, K>(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        max: usize,
+        keep: &mut dyn FnMut(T) -> Option<K>,
+    ) -> Result<Vec<K>, Error> {
+        self.kept(r, namespace, params, max, keep).map(|(_, kept)| kept)
+    }
+
+    /// The same, with the resourceVersion of the list.
+    fn kept<T: DeserializeOwned, K>(
+        &self,
+        r: &Resource,
+        namespace: &str,
+        params: &ListParams,
+        max: usize,
+        keep: &mut dyn FnMut(T) -> Option<K>,
+    ) -> Result<(String, Vec<K>), Error> {
+        let (mut all, mut undecodable) = (Vec::new(), None);
+        let version = self.list_each(r, namespace, params, &mut |item| match item {
+            ListItem::Object(object) if all.len() < max => all.extend(keep(object)),
+            ListItem::Object(_) => {}
+            ListItem::Undecodable(object) => undecodable = Some(object),
+            ListItem::Restart => {
+                all.clear();
+                undecodable = None;
+            }
+        })?;
+        match undecodable {
+            None => Ok((version, all)),
+            Some(object) => Err(undecoded(r, namespace, object)),
+        }
+    }
+
     /// Reads all pages of a list, then passes on each object; returns the resourceVersion at which a watch
     /// may begin. For long lists use [`Client::list_each`], which holds no page. Errors: any [`Error`]; then
     /// no object was passed on.
@@ -108,19 +147,7 @@ impl Client {
         params: &ListParams,
         each: &mut dyn FnMut(T),
     ) -> Result<String, Error> {
-        let (mut all, mut undecodable) = (Vec::new(), None);
-        let version = self.list_each(r, namespace, params, &mut |item| match item {
-            ListItem::Object(object) => all.push(object),
-            ListItem::Undecodable(object) => undecodable = Some(object),
-            ListItem::Restart => {
-                all.clear();
-                undecodable = None;
-            }
-        })?;
-        if let Some(object) = undecodable {
-            // A skipped object would look deleted.
-            return Err(undecoded(r, namespace, object));
-        }
+        let (version, all) = self.kept(r, namespace, params, usize::MAX, &mut Some)?;
         all.into_iter().for_each(each);
         Ok(version)
     }

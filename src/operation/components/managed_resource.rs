@@ -4,7 +4,7 @@ use crate::api::meta::Key;
 use crate::components::managed::{self, Managed};
 use crate::flow::{Failed, TaskStep};
 
-use super::super::times::STORE_PERIOD;
+use super::super::times::{FIVE_SECONDS, STORE_PERIOD};
 use super::super::work::Work;
 
 /// Writes a ManagedResource of the Shoot.
@@ -17,6 +17,13 @@ pub(super) fn deploy(work: &mut Work, managed: &Managed) -> Result<TaskStep, Fai
     let generation = managed::deploy(&work.env.seed, managed)?;
     work.generations.insert(managed.name.clone(), generation);
     Ok(TaskStep::Done)
+}
+
+/// The step of a task that asks the cluster for what a ManagedResource has; None if it is applied, or does not exist.
+pub(super) fn step_until_applied(work: &Work, name: &str) -> Option<TaskStep> {
+    let managed = work.env.managed.get(&Key::new(work.plane(), name))?;
+    let why = || format!("ManagedResource {name} is not applied yet");
+    (!managed.is_applied()).then(|| TaskStep::again(FIVE_SECONDS, why()))
 }
 
 /// Whether its objects are applied and healthy.

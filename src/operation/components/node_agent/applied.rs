@@ -6,18 +6,19 @@
 use serde_json::Value;
 
 use crate::api::core::NODE;
-use crate::api::meta::{ALL_NAMESPACES, Key, text};
+use crate::api::meta::{ALL_NAMESPACES, text};
 use crate::base::sorted::SortedMap;
 use crate::components::rollout::has_condition_ready;
 use crate::flow::{Attempt, Failed, TaskStep};
 use crate::hosts::applied::{AppliedConfig, wanted};
-use crate::kube::{Client, Error, ListItem, ListParams};
+use crate::kube::{Client, Error, ListParams};
 use crate::limits;
 use crate::osc::MANAGED_RESOURCE;
 use crate::shoot::pools::{POOL, delay_max};
 
 use super::super::super::times::{FIVE_SECONDS, THREE_MINUTES};
 use super::super::super::work::Work;
+use super::super::managed_resource::step_until_applied;
 use super::super::step_without_server;
 
 /// An error names so many nodes.
@@ -44,10 +45,8 @@ pub(super) fn wait_for_authorities(work: &mut Work, attempt: &Attempt) -> Result
 
 /// Waits as long as agents of nodes may take. Errors: some have not applied the configuration of their pool by then.
 pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
-    let managed = work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE));
-    if managed.is_some_and(|managed| !managed.is_applied()) {
-        let why = format!("ManagedResource {MANAGED_RESOURCE} is not applied yet");
-        return Ok(TaskStep::again(FIVE_SECONDS, why));
+    if let Some(step) = step_until_applied(work, MANAGED_RESOURCE) {
+        return Ok(step);
     }
     let why = match ask(work) {
         Ok(late) if late.is_empty() => return Ok(TaskStep::Done),
@@ -79,18 +78,11 @@ fn ask(work: &Work) -> Result<Vec<(String, String)>, Failed> {
 
 /// The nodes that are ready and whose agents have not applied what their pool has, each with the reason.
 fn late(client: &Client) -> Result<Vec<(String, String)>, Error> {
-    let (wanted, mut nodes) = (wanted(client)?, Vec::new());
+    let wanted = wanted(client)?;
     let params = ListParams { label_selector: POOL.to_owned(), ..ListParams::default() };
-    client.list_each::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |item| match item {
-        ListItem::Object(node) if nodes.len() < limits::SHOOT_NODES_MAX => {
-            nodes.extend(
-                lateness(&node, &wanted).map(|why| (text(&node["metadata"]["name"]).to_owned(), why)),
-            );
-        }
-        ListItem::Restart => nodes.clear(),
-        ListItem::Object(_) | ListItem::Undecodable(_) => {}
-    })?;
-    Ok(nodes)
+    client.list_kept(&NODE, ALL_NAMESPACES, &params, limits::SHOOT_NODES_MAX, &mut |node: Value| {
+        Some((text(&node["metadata"]["name"]).to_owned(), lateness(&node, &wanted)?))
+    })
 }
 
 /// Why a node is late. `wanted` has the checksum of each Secret. A node that names no Secret has no agent, and follows by other means.

@@ -7,7 +7,7 @@ use crate::api::extensions::WORKER;
 use crate::api::meta::{ALL_NAMESPACES, annotation, text};
 use crate::extension::CONFIGURATION_PROBLEM;
 use crate::flow::{Attempt, Failed, TaskStep};
-use crate::kube::{ListItem, ListParams};
+use crate::kube::ListParams;
 use crate::limits;
 use crate::osc::{APPLIED, drained_changes};
 use crate::shoot::pools::POOL;
@@ -49,7 +49,6 @@ fn look(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
     if changed.is_empty() {
         return Ok(TaskStep::Done);
     }
-    let sleeps = work.facts.is_hibernated || work.shoot["status"]["hibernated"] == true;
     if let Some(step) = step_without_server(work, attempt)? {
         let (pool, changes) = &changed[0];
         // Nodes stay while a Shoot is hibernated.
@@ -57,25 +56,20 @@ fn look(work: &Work, attempt: &Attempt) -> Result<TaskStep, Failed> {
             "pool {pool:?} changes {}, and its hosts cannot be asked while the Shoot is hibernated: wake it up without this change first",
             changes.join(", ")
         );
-        return if sleeps { Err(refused(why)) } else { Ok(step) };
+        return if work.facts.sleeps { Err(refused(why)) } else { Ok(step) };
     }
     let client = work.env.connector.connect(work.plane())?;
     for (pool, changes) in changed {
-        let mut hosts = Vec::new();
         let params = ListParams {
             label_selector: format!("{POOL}={pool}"),
             metadata_only: true,
             ..ListParams::default()
         };
-        client.list_each::<Value>(&NODE, ALL_NAMESPACES, &params, &mut |item| match item {
+        let max = limits::SHOOT_NODES_MAX;
+        let hosts = client.list_kept(&NODE, ALL_NAMESPACES, &params, max, &mut |node: Value| {
             // Nodes without an agent follow by other means.
-            ListItem::Object(node) if !annotation(&node, APPLIED).is_empty() => {
-                if hosts.len() < limits::SHOOT_NODES_MAX {
-                    hosts.push(text(&node["metadata"]["name"]).to_owned());
-                }
-            }
-            ListItem::Restart => hosts.clear(),
-            ListItem::Object(_) | ListItem::Undecodable(_) => {}
+            let has_agent = !annotation(&node, APPLIED).is_empty();
+            has_agent.then(|| text(&node["metadata"]["name"]).to_owned())
         })?;
         if let Some(first) = hosts.first() {
             let more = if hosts.len() > 1 { format!(" and {} more", hosts.len() - 1) } else { String::new() };

@@ -10,6 +10,7 @@ use crate::kube::ListParams;
 
 use super::super::super::times::FIVE_SECONDS;
 use super::super::super::work::Work;
+use super::super::managed_resource::step_until_applied;
 use super::super::step_without_server;
 use super::{AGENT, CERTIFICATE, MANAGED_RESOURCE};
 
@@ -19,10 +20,8 @@ pub(super) fn wait(work: &mut Work, attempt: &Attempt) -> Result<TaskStep, Faile
     if let Some(step) = step_without_server(work, attempt)? {
         return Ok(step);
     }
-    let managed = work.env.managed.get(&Key::new(work.plane(), MANAGED_RESOURCE));
-    if managed.is_some_and(|managed| !managed.is_applied()) {
-        let why = format!("ManagedResource {MANAGED_RESOURCE} is not applied yet");
-        return Ok(TaskStep::again(FIVE_SECONDS, why));
+    if let Some(step) = step_until_applied(work, MANAGED_RESOURCE) {
+        return Ok(step);
     }
     let client = work.env.connector.connect(work.plane())?;
     let Some(agents) = client.find::<Value>(&DAEMON_SET, &Key::new("kube-system", AGENT))? else {
