@@ -9,7 +9,7 @@ use crate::base::random;
 use crate::format::base64;
 use crate::format::time::rfc3339;
 
-/// The length of an id. Who makes a token chooses its id.
+/// The length of an id. Whoever makes a token chooses its id.
 pub(crate) const ID_CHARS: usize = 6;
 const SECRET_CHARS: usize = 16;
 const ALPHABET: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";

@@ -117,7 +117,7 @@ pub(crate) struct HostSurroundings<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// What is told about a host. What is unknown is none or empty.
+/// A row of the list. Facts that are unknown are None or empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct HostRow {
     pub(crate) name: String,

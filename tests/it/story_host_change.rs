@@ -96,6 +96,32 @@ fn a_change_that_needs_a_drained_host_is_refused_while_there_is_one() {
         "something has changed"
     );
 
+    // Nobody can ask for hosts while the Shoot sleeps, and nodes stay.
+    change(&stand, &json!({}));
+    let sleep = |enabled: bool| {
+        garden.merge(CORE, "shoots", place, &json!({"spec": {"hibernation": {"enabled": enabled}}}));
+    };
+    sleep(true);
+    wait_until(garden, place, "Reconcile Succeeded 100");
+    for enabled in [true, false] {
+        change(&stand, &json!({"kubeReserved": {"memory": "300Mi"}}));
+        sleep(enabled);
+        garden.wait_for("the refusal to a Shoot that sleeps", |garden| {
+            let shoot = garden.get(CORE, "shoots", place.0, place.1)?;
+            let is_seen = shoot["status"]["observedGeneration"] == shoot["metadata"]["generation"];
+            let last = &shoot["status"]["lastOperation"];
+            let is_refused = text(last, "/description").contains("wake it up without this change first");
+            (is_seen && last["state"] == "Failed" && is_refused).then_some(())
+        });
+    }
+    change(&stand, &json!({}));
+    wait_until(garden, place, "Reconcile Succeeded 100");
+    change(&stand, &json!({"kubeReserved": {"memory": "300Mi"}}));
+    garden.wait_for("the refusal of an awake Shoot", |_| {
+        let last = last_operation(&stand);
+        (last["state"] == "Failed" && text(&last, "/description").contains("shed")).then_some(())
+    });
+    let server = stand.server();
     server.cluster.delete("", "nodes", "", "shed");
     let retry = json!({"metadata": {"annotations": {"gardener.cloud/operation": "retry"}}});
     garden.merge(CORE, "shoots", place, &retry);

@@ -1,6 +1,6 @@
 //! `gardenlet node remove`: takes a host out of a Shoot.
 //!
-//! Each step looks at what is there, so a run after an interrupted one goes on where that one ended. The token goes before the Node: without a
+//! Each step looks at what is there, so another run continues an interrupted one. The command deletes the token before the Node: without a
 //! Node of its name, a host that has a token could join again.
 
 use std::fmt::Write as _;
@@ -41,7 +41,7 @@ const NO_OTHERS: &str = "No other node is ready and open, so pods that are made 
     yourself, with kubectl delete pod.";
 const AGAIN: &str = "run the command again to go on";
 
-/// Removes the host. Returns what is left to do on the host itself.
+/// Removes the host. Returns what the operator has to run on it.
 pub(super) fn remove(
     io: &mut Io<'_>,
     place: &Place,
@@ -84,7 +84,7 @@ pub(super) fn remove(
     Ok(format!("Host {} is no longer a node of Shoot {}.\n{}", asked.host, place.name, on_the_host(asked)))
 }
 
-/// What is left to do on the host itself.
+/// What the operator has to run on the host.
 fn on_the_host(asked: &RemoveArguments) -> String {
     let host = &asked.host;
     let begin = if asked.is_lost {
@@ -400,7 +400,7 @@ impl RemovalPlan<'_> {
                 steps.push(format!("taint Node {host} with {OUT_OF_SERVICE}: Kubernetes deletes its pods by force, and detaches their volumes"));
                 let named = named(self.pods.iter().filter(|pod| pod.has_claims));
                 if !named.is_empty() {
-                    steps.push(format!("wait up to {grace} for pods with volumes, and delete by force what is left of them:{named}"));
+                    steps.push(format!("wait up to {grace} until pods with volumes are gone, and delete the rest by force:{named}"));
                 }
             }
             Some(node) => {

@@ -130,12 +130,7 @@ impl KnownNodes {
         {
             log::debug!(why = chain(&error).as_str(); "Cannot read what the agents of nodes do");
         }
-        let is_bare = |node: &String| {
-            self.reached.get(node).is_some_and(|(_, why)| why.as_ref().is_some_and(|why| why.contains(BARE)))
-        };
-        let bare = nodes.iter().map(|node| &node.name).filter(|node| is_bare(node));
-        let bare = bare.map(|node| (node.clone(), self.bare.get(node).copied().unwrap_or(at))).collect();
-        self.bare = bare;
+        self.bare = bare(&self.reached, &self.bare, at);
         for node in nodes.iter_mut().filter(|node| node.is_ready) {
             let since = self.bare.get(&node.name);
             node.fault = if since.is_some_and(|since| at.saturating_sub(*since) >= BARE_MAX) {
@@ -161,6 +156,17 @@ impl KnownNodes {
             self.reached.insert(node, (at, answer.err()));
         }
     }
+}
+
+/// Since when each kubelet has had no certificate of its server, as far as the last answers say. `before` is what was known so far.
+fn bare(
+    reached: &SortedMap<String, (Mono, Option<String>)>,
+    before: &SortedMap<String, Mono>,
+    now: Mono,
+) -> SortedMap<String, Mono> {
+    let is_bare = |why: &Option<String>| why.as_ref().is_some_and(|why| why.contains(BARE));
+    let bare = reached.iter().filter(|(_, (_, why))| is_bare(why));
+    bare.map(|(node, _)| (node.clone(), before.get(node).copied().unwrap_or(now))).collect()
 }
 
 /// The nodes to ask now: the one that was asked first, and the same among those that were not reached. None if all were
@@ -300,6 +306,7 @@ fn missing(pool: &Pool, count: usize) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::base::json::json;
+    use crate::kube::{Connection, Options};
 
     fn node(name: &str, conditions: &Value) -> SeenNode {
         read(&json!({"metadata": {"name": name, "labels": {"worker.gardener.cloud/pool": "a"}},
@@ -363,6 +370,37 @@ mod tests {
         }
         let codes = problem(&[pool("a", 1)], &[node("n", &json!([ready(), disk]))]).unwrap().codes;
         assert_eq!(codes, [CONFIGURATION_PROBLEM]);
+    }
+
+    #[test]
+    fn a_kubelet_is_without_a_certificate_since_the_first_answer_that_says_so() {
+        let at = Duration::from_secs;
+        let answer = |why: Option<&str>| SortedMap::from([("n".to_owned(), (at(9), why.map(str::to_owned)))]);
+        let first = bare(&answer(Some("remote error: tls: internal error")), &SortedMap::new(), at(10));
+        assert_eq!(first, SortedMap::from([("n".to_owned(), at(10))]));
+        let later =
+            answer(Some("status code 503: error trying to reach service: remote error: tls: internal error"));
+        assert_eq!(bare(&later, &first, at(400)), first, "it counts from the first one");
+        for other in [None, Some("no agent available")] {
+            assert!(bare(&answer(other), &first, at(400)).is_empty(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn the_condition_names_a_kubelet_without_a_certificate_after_five_minutes() {
+        let client =
+            Client::new(Connection::new("http://127.0.0.1:9".to_owned()), Options::default()).unwrap();
+        let at = Duration::from_secs;
+        let why = Some(format!("remote {BARE}"));
+        let reached = SortedMap::from([("n".to_owned(), (at(0), why))]);
+        let mut known = KnownNodes { reached, ..KnownNodes::default() };
+        let mut reason = |now: u64| {
+            let mut nodes = [node("n", &json!([ready()]))];
+            known.find_faults(&client, &mut nodes, &SortedMap::new(), true, at(now));
+            problem(&[pool("a", 1)], &nodes).map(|found| found.reason)
+        };
+        assert_eq!((reason(0), reason(299)), (None, None));
+        assert_eq!(reason(300).as_deref(), Some("KubeletServingCertificateMissing"));
     }
 
     #[test]
